@@ -229,7 +229,8 @@ def _lines(place: str, plan: PartitionPlan, dry_run: bool) -> Iterator[str]:
         some = ", of which bronze has some" if each.is_partial else ""
         yield f"{'to read' if dry_run else 'read':<8} {place} @ {_text(each.offsets)}{some}"
     for gone in plan.gone.ranges:
-        yield f"{'MISSING':<8} {place} @ {_text(gone.offsets)}: Kafka no longer has them"
+        some = ", of which bronze has some" if gone.is_partial else ""
+        yield f"{'MISSING':<8} {place} @ {_text(gone.offsets)}{some}: Kafka no longer has them"
     if plan.left_to_ingest:
         yield f"{'known':<8} {place}: ingest_stream reads {plan.left_to_ingest:,} offsets of these itself"
     if plan.removed:

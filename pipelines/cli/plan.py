@@ -67,8 +67,8 @@ def _sections(config: PipelineConfig, contract: DataContract) -> dict[str, dict[
             "tables": f"{config.table('speed')}, {config.table('quarantine')}",
             "checkpoint": config.checkpoint("speed"),
             "dead letters": config.quarantine.dead_letter_topic or "none",
-            "stops when broken records are more than": f"{config.quarantine.max_share:.0%} of a micro-batch's"
-            f" new ones, and {config.quarantine.min_records} at least",
+            "stops when broken records are more than": f"{config.quarantine.max_share:.0%} of a micro-batch"
+            f" and {config.quarantine.min_records} at least",
         },
         "publish_stream: speed layer to Kafka": _publishing(config),
         "nightly_batch: rebuild, audit, certify": {

@@ -188,7 +188,7 @@ class QuarantineConfig(_Model):
 
     Attributes:
         max_share: `speed_stream` stops with exit code 4 if a larger share of the records of a micro-batch is
-            broken; duplicates do not count. With `1` it never stops for this reason.
+            broken; duplicates and late records count as not broken. With `1` it never stops for this reason.
         min_records: Minimum number of broken records in a micro-batch for which the stream stops.
         dead_letter_topic: Topic to which broken records are copied, with the reason in headers `oncelake.…`.
             It must exist, on the cluster of `kafka`. A copy can arrive more than once.

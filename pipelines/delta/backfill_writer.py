@@ -8,6 +8,7 @@ written once more if one that was planned later is.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -55,13 +56,16 @@ class BackfillWriter:
     Attributes:
         pipeline: The pipeline.
         newest: no record was ingested later, but for those of micro-batches that came since.
-        whole_from: what the table says of the first day that retention has left whole.
+        whole_from: what the table said, before it was looked at what it lacks, of the first day that
+            retention has left whole.
+        require: makes sure, before a commit, that this may still write; raises if not.
         stands_still: whether a planned micro-batch of ingest does not come.
     """
 
     pipeline: Pipeline
     newest: datetime
     whole_from: str | None
+    require: Callable[[], None]
     stands_still: bool = False
 
     def append(self, records: DataFrame, stamp: Stamp) -> int:
@@ -73,7 +77,8 @@ class BackfillWriter:
 
         Raises:
             StaleEpoch: a later run has taken over. Nothing was written.
-            InfrastructureError: ingest was faster at each attempt, or retention has removed records.
+            InfrastructureError: ingest was faster at each attempt, or retention has removed records, or
+                another run has taken over.
         """
         for _ in range(_ATTEMPTS):
             draft = Transaction(self.pipeline.spark, self._table)
@@ -107,6 +112,7 @@ class BackfillWriter:
         """Commit what was written in its turn; return False, with nothing committed, if that has passed."""
         until = time.monotonic() + _WAIT_S
         while True:
+            self.require()
             transaction = Transaction(self.pipeline.spark, self._table)
             self._require_same_retention()
             # A commit of ingest is a conflict from here on.
@@ -141,14 +147,22 @@ class BackfillWriter:
             )
 
 
-def backfill_writer(pipeline: Pipeline) -> BackfillWriter:
-    """Return a writer for bronze as it is; what came before the last micro-batch of ingest is not read."""
+def backfill_writer(
+    pipeline: Pipeline, whole_from: str | None, require: Callable[[], None]
+) -> BackfillWriter:
+    """Return a writer for bronze as it is; what came before the last micro-batch of ingest is not read.
+
+    Args:
+        pipeline: The pipeline.
+        whole_from: see `BackfillWriter`.
+        require: see `BackfillWriter`.
+    """
     spark, table = pipeline.spark, pipeline.table("bronze")
     committed = _ingest(pipeline, Transaction(spark, table)).committed
     rows = read(spark, table).where(F.col("_ingested_at") >= F.lit(committed))
     (found,) = small_rows(rows.agg(F.max("_ingested_at").alias("newest")))
     newest = max(committed, found["newest"] or ALWAYS)
-    return BackfillWriter(pipeline, newest, table_property(spark, table, WHOLE_FROM))
+    return BackfillWriter(pipeline, newest, whole_from, require)
 
 
 def _ingest(pipeline: Pipeline, transaction: Transaction) -> _Ingest:

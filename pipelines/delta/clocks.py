@@ -1,5 +1,7 @@
 """Whether a clock can be believed: behind, it spoils what ingest writes; ahead, what upkeep removes.
 
+A backfill with a clock that is ahead would spoil the order of ingestion, too.
+
 What is late, and what lies in the future, is measured from the moment in which a record was read. That
 moment stays in bronze permanently, so a wrong one is refused before it gets there. To a clock that is far
 ahead everything is old: rows that retention keeps, and files that streams are writing.
@@ -58,6 +60,29 @@ def require_not_ahead(pipeline: Pipeline) -> None:
         " again. If it is correct, and no record has arrived since, start once with"
         f" --set maintain.max_idle='{(now - newest).days + 1} days'."
         " See docs/runbook.md, 'A clock is ahead'"
+    )
+
+
+def require_same_clock(pipeline: Pipeline, began: datetime) -> None:
+    """Compare a moment just before a commit to bronze by this machine with the time of that commit.
+
+    On an object store the commit's time is the store's own. What is written with a clock that is ahead comes,
+    by its time, after micro-batches that ingest commits later.
+
+    Args:
+        pipeline: The pipeline.
+        began: the moment.
+
+    Raises:
+        InfrastructureError: the clock is ahead by more than `ingest.max_clock_behind`.
+    """
+    newest = last_commit_at(pipeline.spark, pipeline.table("bronze"))
+    if newest is None or began - newest <= pipeline.config.ingest.max_clock_behind:
+        return
+    raise InfrastructureError(
+        f"the clock of this machine is ahead: found {began:{_SHOWN}}, expected {newest:{_SHOWN}} or earlier,"
+        f" when {pipeline.table('bronze')} was last written. No record was written. Correct the clock, and"
+        " start again. See docs/runbook.md, 'A clock is ahead'"
     )
 
 

@@ -7,12 +7,14 @@ from typing import Final
 
 from pyspark.sql import functions as F
 
-from pipelines.delta.io import small_rows
+from pipelines.config.commands import command
+from pipelines.config.model import PipelineConfig
 from pipelines.delta.table_properties import WHOLE_FROM, table_property
 from pipelines.errors import ConfigError
 from pipelines.kafka.admin import admin_client
-from pipelines.kafka.bronze_offsets import bronze_of_topic, last_by_partition
-from pipelines.kafka.known_gaps import known_missing
+from pipelines.kafka.bronze_offsets import bronze_of_topic, held_by_partition, last_by_partition
+from pipelines.kafka.ingest_position import lost_tails
+from pipelines.kafka.known_gaps import is_known_gap, known_missing
 from pipelines.kafka.missing_offsets import Lack, lacking
 from pipelines.kafka.topics import Topic, list_offsets, offset_bounds
 from pipelines.spark.checkpoints import query_files
@@ -48,6 +50,8 @@ class PartitionPlan:
         gone: what it lacks of those that Kafka no longer has, without `audit.known_gaps`.
         left_to_ingest: how many of the offsets that Kafka has ingest will read itself.
         removed: offsets that retention has removed from bronze, which stay out.
+        first: the first offset in bronze: what lies before it is read from its end. If bronze has none,
+            where ingest goes on; or, if it had some and lost them, the first of those.
     """
 
     span: range
@@ -55,6 +59,7 @@ class PartitionPlan:
     gone: Lack = _NOTHING
     left_to_ingest: int = 0
     removed: int = 0
+    first: int = 0
 
 
 def plan_backfill(pipeline: Pipeline, topic: Topic, asked: BackfillSpan) -> dict[int, PartitionPlan]:
@@ -68,7 +73,8 @@ def plan_backfill(pipeline: Pipeline, topic: Topic, asked: BackfillSpan) -> dict
         asked: what was asked for.
 
     Raises:
-        ConfigError: the topic has no such partition.
+        ConfigError: the topic has no such partition; or a gap would be left before the first record in
+            bronze, or behind the last one, where neither ingest nor the seal would see it.
         InfrastructureError: the cluster does not answer.
     """
     if unknown := sorted(number for number in asked.offsets if number >= topic.partitions):
@@ -83,26 +89,47 @@ def plan_backfill(pipeline: Pipeline, topic: Topic, asked: BackfillSpan) -> dict
             list_offsets(admin, topic, moment) if moment else {} for moment in (asked.since, asked.until)
         )
     spans = dict(asked.offsets) or _by_time(pipeline, asked, available, starts, stops)
-    kept = _first_kept(pipeline)
+    held, lost = held_by_partition(bronze_of_topic(pipeline)), lost_tails(pipeline, topic)
+    has_removed = table_property(pipeline.spark, pipeline.table("bronze"), WHOLE_FROM) is not None
     plans = {
-        number: _Bounds(span, available[number], continues.get(number, 0), kept.get(number, 0))
-        for number, span in sorted(spans.items())
+        n: Bounds(span, available[n], continues.get(n, 0), held.get(n), has_removed, lost.get(n))
+        for n, span in sorted(spans.items())
     }
+    _require_no_gap(pipeline.config, plans)
     offsets = bronze_of_topic(pipeline).select("_partition", "_offset")
     missing = lacking(offsets, {number: bounds.readable for number, bounds in plans.items()})
-    deleted = {number: bounds.deleted for number, bounds in plans.items() if bounds.deleted}
-    gone = lacking(offsets, deleted) if deleted else {}
-    known = known_missing(offsets, pipeline.config.audit.known_gaps, deleted)
+    gone = gone_of(pipeline, {number: bounds.deleted for number, bounds in plans.items()})
     return {
         number: PartitionPlan(
             bounds.span,
             missing[number],
-            _without(gone.get(number, _NOTHING), known.get(number, 0)),
+            gone.get(number, _NOTHING),
             bounds.left_to_ingest,
             bounds.removed,
+            bounds.first,
         )
         for number, bounds in plans.items()
     }
+
+
+def gone_of(pipeline: Pipeline, deleted: Mapping[int, range]) -> dict[int, Lack]:
+    """Return what bronze lacks of offsets that Kafka no longer has, without `audit.known_gaps`.
+
+    Args:
+        pipeline: The pipeline.
+        deleted: the offsets, by partition.
+
+    Returns:
+        By partition; those of which it lacks none are left out.
+    """
+    spans = {number: offsets for number, offsets in deleted.items() if offsets}
+    if not spans:
+        return {}
+    offsets = bronze_of_topic(pipeline).select("_partition", "_offset")
+    gone = lacking(offsets, spans)
+    known = known_missing(offsets, pipeline.config.audit.known_gaps, spans)
+    left = {number: lack.offsets - known.get(number, 0) for number, lack in gone.items()}
+    return {number: Lack(left[number], lack.ranges) for number, lack in gone.items() if left[number] > 0}
 
 
 def ingest_continues(pipeline: Pipeline) -> dict[int, int]:
@@ -116,35 +143,63 @@ def ingest_continues(pipeline: Pipeline) -> dict[int, int]:
 
 
 @dataclass(frozen=True)
-class _Bounds:
+class Bounds:
     """Offsets that were asked for of a partition, and what divides them.
 
     Attributes:
         span: what was asked for.
         available: what Kafka has.
         continues: where ingest goes on.
-        kept: the first offset that retention has left; 0 if it has removed none.
+        held: the first to the last offset in bronze; None if there is none.
+        has_removed: whether retention has removed what lay before them.
+        lost: what ingest had read behind them, and bronze lacks; None if nothing.
     """
 
     span: range
     available: range
     continues: int
-    kept: int
+    held: range | None = None
+    has_removed: bool = False
+    lost: range | None = None
+
+    @property
+    def kept(self) -> int:
+        """The first offset that retention has left; 0 if it has removed none."""
+        return self.held.start if self.held and self.has_removed else 0
+
+    @property
+    def first(self) -> int:
+        """See `PartitionPlan`."""
+        if self.held:
+            return self.held.start
+        return self.lost.start if self.lost else self.continues
+
+    @property
+    def gaps(self) -> list[range]:
+        """What would be left out before the first record in bronze, and behind the last one."""
+        readable = self.readable
+        before = range(readable.stop, self.first)
+        behind = range(max(self.lost.start, self.available.start), readable.start) if self.lost else range(0)
+        return [gap for gap in (before, behind) if gap and readable]
 
     @property
     def readable(self) -> range:
+        """What Kafka has of it, and ingest does not read itself."""
         return _between(self.span, max(self.available.start, self.kept), self.continues)
 
     @property
     def deleted(self) -> range:
+        """What Kafka no longer has of it."""
         return _between(self.span, self.kept, min(self.available.start, self.continues))
 
     @property
     def left_to_ingest(self) -> int:
+        """How many offsets ingest will read itself."""
         return len(_between(self.span, max(self.continues, self.available.start), self.available.stop))
 
     @property
     def removed(self) -> int:
+        """How many offsets retention has removed."""
         return len(_between(self.span, 0, self.kept))
 
 
@@ -174,10 +229,8 @@ def _by_time(
     spans: dict[int, range] = {}
     unproven: dict[int, range] = {}
     for number, offsets in available.items():
-        start = starts.get(number, offsets.start)
-        stop = stops.get(number, offsets.stop)
-        spans[number] = range(offsets.stop if start < 0 else start, offsets.stop if stop < 0 else stop)
-        if asked.since and start == offsets.start > 0:
+        spans[number] = sent_within(offsets, starts.get(number), stops.get(number))
+        if asked.since and spans[number].start == offsets.start > 0:
             unproven[number] = range(offsets.start)
     if unproven and asked.since:
         before = bronze_of_topic(pipeline).where(F.col("_kafka_timestamp") < F.lit(asked.since))
@@ -187,14 +240,37 @@ def _by_time(
     return spans
 
 
-def _first_kept(pipeline: Pipeline) -> dict[int, int]:
-    """Return the first offset of each partition in bronze, if retention has removed any."""
-    if table_property(pipeline.spark, pipeline.table("bronze"), WHOLE_FROM) is None:
-        return {}
-    first = bronze_of_topic(pipeline).groupBy("_partition").agg(F.min("_offset").alias("first"))
-    return {row["_partition"]: row["first"] for row in small_rows(first)}
+def sent_within(available: range, start: int | None, stop: int | None) -> range:
+    """Return the offsets of a partition between two moments.
+
+    Args:
+        available: the offsets that Kafka has.
+        start: the first offset since the first moment, -1 if there is none; None if no moment was named.
+        stop: the same of the second.
+    """
+    first = available.start if start is None else start
+    end = available.stop if stop is None else stop
+    return range(available.stop if first < 0 else first, available.stop if end < 0 else end)
 
 
-def _without(gone: Lack, known: int) -> Lack:
-    """Return what is gone, without what is known to be lost; nothing if that is all."""
-    return Lack(gone.offsets - known, gone.ranges) if gone.offsets > known else _NOTHING
+def _require_no_gap(config: PipelineConfig, plans: Mapping[int, Bounds]) -> None:
+    """Refuse to leave a gap at an end of bronze, but for one that is known.
+
+    Raises:
+        ConfigError: there would be one; the message has the offsets that leave none.
+    """
+    found, needed = list[str](), list[str]()
+    for number, bounds in plans.items():
+        gaps = [gap for gap in bounds.gaps if not is_known_gap(number, gap, config.audit.known_gaps)]
+        if not gaps:
+            continue
+        found += [f"{config.kafka.topic}-{number} @ {gap.start}..{gap.stop - 1}" for gap in gaps]
+        whole = [bounds.readable, *gaps]
+        first, stop = min(each.start for each in whole), max(each.stop for each in whole)
+        needed.append(f"--offsets {number}:{first}..{stop - 1}")
+    if found:
+        raise ConfigError(
+            f"{config.table('bronze')} would lack offsets between its records and those that were asked for:"
+            f" found {'; '.join(found)}, expected none. Nothing was read. Ask for them as well, or first:"
+            f" {command(config, 'backfill', ' '.join(needed))}. See docs/backfill.md, 'What it does'"
+        )

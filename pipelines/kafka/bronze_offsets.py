@@ -18,6 +18,12 @@ def bronze_of_topic(pipeline: Pipeline, at: int | None = None) -> DataFrame:
     return bronze.where(F.col("_topic") == pipeline.config.kafka.topic)
 
 
+def held_by_partition(records: DataFrame) -> dict[int, range]:
+    """Return the first to the last offset of each partition among records of one topic."""
+    ends = records.groupBy("_partition").agg(F.min("_offset").alias("first"), F.max("_offset").alias("last"))
+    return {row["_partition"]: range(row["first"], row["last"] + 1) for row in small_rows(ends)}
+
+
 def last_by_partition(records: DataFrame) -> dict[int, int]:
     """Return the last offset of each partition among records of one topic."""
     last = records.groupBy("_partition").agg(F.max("_offset").alias("last"))

@@ -21,7 +21,7 @@ from pipelines.spark.checkpoints import (
     first_offsets,
     query_files,
 )
-from pipelines.spark.ingest_plans import ends_of, plan_of
+from pipelines.spark.ingest_plans import Plan, ends_of, plan_of
 from pipelines.spark.pipeline import Pipeline
 
 _EARLIEST: Final = -2
@@ -80,26 +80,16 @@ def behind_or_ahead(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> str 
     Raises:
         InfrastructureError: the cluster does not answer.
     """
-    done = plan_of(pipeline, files.next_batch - 1) if files.next_batch else None
-    newest = done if files.in_flight is None else plan_of(pipeline, files.in_flight)
-    began = _window(pipeline)
-    if done is None or newest is None or began is None:
+    known = _known(pipeline, files)
+    if known is None:
         return None
-    starts, since = began
-    bronze = bronze_of_topic(pipeline)
-    rows = bronze.where(F.col("_ingested_at") >= F.lit(since))
-    last_offsets = last_by_partition(rows.where(F.col("_ingested_at") <= F.lit(newest.at)))
-    tails = {p: range(starts.get(p, 0), end) for p, end in done.ends.items()}
-    tails = _behind(tails, last_offsets)
-    if lost := records_within(pipeline.spark, pipeline.config.kafka, _covered(pipeline, topic, tails)):
-        # A clock that was set back gives records of later micro-batches an earlier time.
-        last_offsets = last_by_partition(bronze.where(F.col("_partition").isin(*lost)))
-        tails = _behind({p: tails[p] for p in lost}, last_offsets)
-        lost = records_within(pipeline.spark, pipeline.config.kafka, _covered(pipeline, topic, tails))
-    if lost:
-        return _lost(topic, lost, tails)
-    came = last_by_partition(rows.where(F.col("_ingested_at") > F.lit(newest.at)))
-    twice = {p: last for p, last in came.items() if last >= newest.ends.get(p, 0)}
+    tails, counts = _tails(pipeline, topic, known)
+    if counts:
+        return _lost(topic, counts, tails)
+    ingested = F.col("_ingested_at")
+    rows = bronze_of_topic(pipeline).where(ingested >= F.lit(known.since))
+    came = last_by_partition(rows.where(ingested > F.lit(known.newest.at)))
+    twice = {p: last for p, last in came.items() if last >= known.newest.ends.get(p, 0)}
     if twice:
         partition, last = min(twice.items())
         return (
@@ -107,6 +97,66 @@ def behind_or_ahead(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> str 
             " does not know, so ingest would read these records again"
         )
     return None
+
+
+def lost_tails(pipeline: Pipeline, topic: Topic) -> dict[int, range]:
+    """Return what bronze has lost behind its last records, as `behind_or_ahead` finds it; ingest may run.
+
+    Returns:
+        By partition, the offsets from the one after the last in bronze to where ingest is; of a partition
+        without a record in bronze those that ingest's checkpoint still knows.
+
+    Raises:
+        InfrastructureError: the cluster does not answer.
+    """
+    known = _known(pipeline, query_files(pipeline.spark, pipeline.checkpoint("ingest")))
+    if known is None:
+        return {}
+    tails, counts = _tails(pipeline, topic, known)
+    if not counts:
+        return {}
+    last_offsets = last_by_partition(bronze_of_topic(pipeline).where(F.col("_partition").isin(*counts)))
+    return {p: range(last_offsets.get(p, tails[p].start - 1) + 1, tails[p].stop) for p in counts}
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What the checkpoint still knows.
+
+    Attributes:
+        starts: the offsets at which that begins.
+        since: since when its records came.
+        done: the last micro-batch that is done.
+        newest: the last one that is planned.
+    """
+
+    starts: Mapping[int, int]
+    since: datetime
+    done: Plan
+    newest: Plan
+
+
+def _known(pipeline: Pipeline, files: QueryFiles) -> _Known | None:
+    done = plan_of(pipeline, files.next_batch - 1) if files.next_batch else None
+    newest = done if files.in_flight is None else plan_of(pipeline, files.in_flight)
+    began = _window(pipeline)
+    return None if done is None or newest is None or began is None else _Known(*began, done, newest)
+
+
+def _tails(pipeline: Pipeline, topic: Topic, known: _Known) -> tuple[Mapping[int, range], Mapping[int, int]]:
+    """Return the offsets behind the last records of bronze, and how many records Kafka has there, if any."""
+    spark, kafka, bronze = pipeline.spark, pipeline.config.kafka, bronze_of_topic(pipeline)
+    ingested = F.col("_ingested_at")
+    rows = bronze.where(ingested.between(F.lit(known.since), F.lit(known.newest.at)))
+    tails = {p: range(known.starts.get(p, 0), end) for p, end in known.done.ends.items()}
+    tails = _behind(tails, last_by_partition(rows))
+    counts = records_within(spark, kafka, _covered(pipeline, topic, tails))
+    if counts:
+        # A clock that was set back gives records of later micro-batches an earlier time.
+        last_offsets = last_by_partition(bronze.where(F.col("_partition").isin(*counts)))
+        tails = _behind({p: tails[p] for p in counts}, last_offsets)
+        counts = records_within(spark, kafka, _covered(pipeline, topic, tails))
+    return tails, counts
 
 
 def _lost(topic: Topic, lost: Mapping[int, int], tails: Mapping[int, range]) -> str:

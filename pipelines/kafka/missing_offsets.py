@@ -4,7 +4,7 @@ Bronze is counted by blocks of offsets, so what the driver gets is bounded, howe
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -34,10 +34,12 @@ class Missing:
     Attributes:
         offsets: the range.
         is_partial: whether bronze may have some of them, which are then left out one by one.
+        from_end: whether its last offsets are read first.
     """
 
     offsets: range
     is_partial: bool
+    from_end: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,13 +132,31 @@ def _join(ranges: list[Missing], following: Missing) -> None:
     ranges[-1] = Missing(range(last.offsets.start, following.offsets.stop), is_partial)
 
 
-def chunks(missing: Mapping[int, Iterable[Missing]], most: int) -> Iterator[dict[int, Missing]]:
-    """Yield ranges to read at once: of each partition the lowest that are left.
+def in_reading_order(ranges: Iterable[Missing], first: int) -> list[Missing]:
+    """Return ranges in the order in which they are read, so that no gap is left wherever a run ends.
 
-    Lower offsets come first, so a run that ends early leaves no gap that is older than what it has written.
+    Behind the first offset in bronze the lowest come first, so bronze ends where its gaps do. Before it the
+    highest come first, so bronze begins earlier with each chunk, and has no gap that it did not have.
 
     Args:
-        missing: by partition, the ranges in order.
+        ranges: the ranges in order.
+        first: the first offset in bronze; see `pipelines.kafka.backfill_plan.PartitionPlan`.
+    """
+    behind, before = list[Missing](), list[Missing]()
+    for each in ranges:
+        start, stop = each.offsets.start, each.offsets.stop
+        if higher := range(max(start, first), stop):
+            behind.append(Missing(higher, each.is_partial))
+        if lower := range(start, min(stop, first)):
+            before.append(Missing(lower, each.is_partial, from_end=True))
+    return [*behind, *reversed(before)]
+
+
+def chunks(missing: Mapping[int, Iterable[Missing]], most: int) -> Iterator[dict[int, Missing]]:
+    """Yield ranges to read at once: of each partition the next that are left.
+
+    Args:
+        missing: by partition, the ranges in the order in which they are read.
         most: how many offsets a chunk has, over all partitions; one of each partition at least.
     """
     left = {number: list(ranges) for number, ranges in sorted(missing.items())}
@@ -144,8 +164,11 @@ def chunks(missing: Mapping[int, Iterable[Missing]], most: int) -> Iterator[dict
         share = max(1, most // len(left))
         chunk: dict[int, Missing] = {}
         for number, ranges in left.items():
-            first = ranges.pop(0)
-            chunk[number] = Missing(first.offsets[:share], first.is_partial)
-            if rest := first.offsets[share:]:
-                ranges.insert(0, Missing(rest, first.is_partial))
+            following = ranges.pop(0)
+            offsets = following.offsets
+            at = max(0, len(offsets) - share) if following.from_end else min(share, len(offsets))
+            parts = [replace(following, offsets=part) for part in (offsets[:at], offsets[at:])]
+            rest, chunk[number] = parts if following.from_end else reversed(parts)
+            if rest.offsets:
+                ranges.insert(0, rest)
         yield chunk

@@ -237,6 +237,18 @@ def query_of(spark: SparkSession) -> str:
     return str(query)
 
 
+def observed(spark: SparkSession, observation: str) -> int:
+    """Return the one number that an observation has for the micro-batch of this thread, once it was computed.
+
+    Args:
+        spark: the session.
+        observation: the name of the observation.
+    """
+    query: Any = spark.streams.get(query_of(spark))
+    metrics = query._jsq.streamingQuery().lastExecution().observedMetrics()
+    return int(metrics.apply(observation).getLong(0))
+
+
 class StreamJob(Protocol):
     """What a stream of a pipeline reads, and what it does with a micro-batch."""
 

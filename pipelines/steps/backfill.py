@@ -3,20 +3,24 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from pyspark.sql import DataFrame
 
 from pipelines.delta.backfill_writer import BackfillWriter, backfill_writer
+from pipelines.delta.clocks import require_same_clock
 from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.record_tables import require_table
+from pipelines.delta.table_properties import WHOLE_FROM, table_property
 from pipelines.errors import SourceError
 from pipelines.fault_points import Point, reach
 from pipelines.kafka.admin import admin_client
-from pipelines.kafka.backfill_plan import BackfillSpan, PartitionPlan, plan_backfill
+from pipelines.kafka.backfill_plan import BackfillSpan, PartitionPlan, gone_of, plan_backfill
 from pipelines.kafka.bronze_offsets import bronze_of_topic
-from pipelines.kafka.missing_offsets import Missing, chunks, within
+from pipelines.kafka.missing_offsets import Missing, chunks, in_reading_order, within
 from pipelines.kafka.same_log import last_offsets, require_same_log
 from pipelines.kafka.source import envelopes_between
 from pipelines.kafka.topics import Topic, find_topic, offset_bounds, require_same_topic
@@ -100,24 +104,31 @@ def backfill(
         dry_run: plan, and change nothing.
 
     Raises:
-        ConfigError: there is no such topic or partition.
+        ConfigError: there is no such topic or partition; or bronze would get a gap before its first record,
+            or behind its last one.
         OffsetsGone: Kafka no longer has some of what was asked for; all else is in bronze.
         SourceError: there is no bronze, or the topic is not the one that it was filled from, or has other
             records under its offsets; or bronze was restored and its reader was not.
         InfrastructureError: another backfill is at work, or has taken over; or ingest's commits left no room
-            for one; or the cluster does not answer.
+            for one; or the cluster does not answer; or the clock is ahead.
     """
     require_table(pipeline, "bronze")
     require_not_read_ahead(pipeline, "bronze")
+    # Before the plan: what retention removes afterwards must not come back.
+    whole_from = table_property(pipeline.spark, pipeline.table("bronze"), WHOLE_FROM)
     topic = find_topic(pipeline.spark, pipeline.config.backfill_kafka)
     require_same_topic(pipeline, topic)
     require_same_log(pipeline, topic, last_offsets(pipeline, topic))
+    began = datetime.now(UTC)
     with nullcontext() if dry_run else backfill_lease(pipeline, run_id) as lease:
+        if lease:
+            # To take the lease was a commit to bronze.
+            require_same_clock(pipeline, began)
         plan = plan_backfill(pipeline, topic, asked)
         reach(Point.OFFSETS_PLANNED)
         run = _Run(pipeline, topic, plan, tell)
         if lease:
-            run.copy(lease)
+            run.copy(lease, whole_from)
     done = run.result()
     if done.gone:
         rest = "would be read" if dry_run else "is in bronze"
@@ -133,7 +144,11 @@ class _Run:
     ) -> None:
         self._pipeline, self._topic, self._plan, self._tell = pipeline, topic, plan, tell
         self._kafka = pipeline.config.backfill_kafka
-        self._ranges = {number: each.lack.ranges for number, each in plan.items() if each.lack.ranges}
+        self._ranges = {
+            number: in_reading_order(each.lack.ranges, each.first)
+            for number, each in plan.items()
+            if each.lack.ranges
+        }
         self._total = sum(len(each.offsets) for ranges in self._ranges.values() for each in ranges)
         self._done = self._records = self._chunks = 0
         self._began = time.monotonic()
@@ -150,15 +165,20 @@ class _Run:
     def result(self) -> Backfill:
         return Backfill(self._topic.name, self._plan, self.progress, self._chunks, self._gone)
 
-    def copy(self, lease: Lease) -> None:
-        """Append chunk after chunk, no faster than it may."""
+    def copy(self, lease: Lease, whole_from: str | None) -> None:
+        """Append chunk after chunk, no faster than it may.
+
+        Args:
+            lease: the lease of backfills.
+            whole_from: what bronze said before the run was planned of the first day that retention has left.
+        """
         if not self._ranges:
             return
         every = " OR ".join(
             within({number: each.offsets}) for number, ranges in self._ranges.items() for each in ranges
         )
         forgotten = places_where(self._pipeline, every)
-        writer = backfill_writer(self._pipeline)
+        writer = backfill_writer(self._pipeline, whole_from, partial(self._require_right, lease))
         rate = self._pipeline.config.backfill.max_offsets_per_second
         most = self._pipeline.config.backfill.chunk_offsets
         self._began = time.monotonic()
@@ -183,6 +203,8 @@ class _Run:
         with _kept(emptied_on_arrival(self._lacking(chunk), forgotten)) as records:
             # Where there are markers of transactions alone, there is nothing to commit.
             if records.count():
+                # That they are of this topic is known only now.
+                require_same_topic(self._pipeline, find_topic(self._pipeline.spark, self._kafka))
                 self._records += writer.append(records, lease.stamp("backfill"))
                 self._chunks += 1
 
@@ -190,10 +212,10 @@ class _Run:
         """Return the records of a chunk that bronze does not have."""
         ranges = {number: each.offsets for number, each in chunk.items()}
         records = envelopes_between(self._pipeline.spark, self._kafka, ranges)
-        partial = {number: each.offsets for number, each in chunk.items() if each.is_partial}
-        if not partial:
+        compared = {number: each.offsets for number, each in chunk.items() if each.is_partial}
+        if not compared:
             return records
-        held = bronze_of_topic(self._pipeline).where(within(partial)).select("_partition", "_offset")
+        held = bronze_of_topic(self._pipeline).where(within(compared)).select("_partition", "_offset")
         return records.join(held, ["_partition", "_offset"], "left_anti")
 
     def _covered(self, chunk: Mapping[int, Missing]) -> dict[int, Missing]:
@@ -201,13 +223,23 @@ class _Run:
         with admin_client(self._pipeline.spark, self._kafka) as admin:
             available = offset_bounds(admin, self._topic)
         covered: dict[int, Missing] = {}
+        deleted: dict[int, range] = {}
         for number, each in chunk.items():
             first = available[number].start
-            if deleted := range(each.offsets.start, min(each.offsets.stop, first)):
-                self._gone.setdefault(number, []).append(deleted)
+            deleted[number] = range(each.offsets.start, min(each.offsets.stop, first))
             if left := range(max(each.offsets.start, first), each.offsets.stop):
-                covered[number] = Missing(left, each.is_partial)
+                covered[number] = replace(each, offsets=left)
+        for number, lack in gone_of(self._pipeline, deleted).items():
+            self._gone.setdefault(number, []).extend(missing.offsets for missing in lack.ranges)
         return covered
+
+    def _require_right(self, lease: Lease) -> None:
+        """Make sure, before a commit, that bronze is still this run's to write to.
+
+        A table that was put back from a backup knows nothing of the epochs that were taken since.
+        """
+        lease.require()
+        require_not_read_ahead(self._pipeline, "bronze")
 
 
 @contextmanager
@@ -228,7 +260,7 @@ def _gone(pipeline: Pipeline, done: Backfill, rest: str) -> str:
     ]
     more = [f"and {len(ranges) - _SHOWN} more ranges"] if len(ranges) > _SHOWN else []
     return (
-        f"{pipeline.table('bronze')} lacks offsets that were asked for and that Kafka no longer has:"
-        f" {'; '.join([*ranges[:_SHOWN], *more])}. What Kafka still has {rest}."
+        f"{pipeline.table('bronze')} lacks offsets that were asked for and that Kafka no longer has,"
+        f" within {'; '.join([*ranges[:_SHOWN], *more])}. What Kafka still has {rest}."
         " See docs/runbook.md, 'Offsets are gone'"
     )

@@ -1,6 +1,6 @@
 """Forget: what the lake holds of a dedup key is emptied or deleted, for good."""
 
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import date
 
@@ -23,7 +23,7 @@ from pipelines.ledger.certifications import Certified, certified
 from pipelines.ledger.forgotten import delete_records, emptied_of, empty
 from pipelines.ledger.forgotten_places import remember_places
 from pipelines.ledger.kept_values import delete_values
-from pipelines.ledger.leases import Lease, lease
+from pipelines.ledger.leases import Lease, backfill_lease, lease
 from pipelines.ledger.retention_marks import first_rebuildable_day
 from pipelines.lineage.searches import Search, Searched
 from pipelines.nightly.cut_days import cut_days
@@ -88,7 +88,8 @@ def forget(
         dry_run: count, and change nothing.
 
     Raises:
-        InfrastructureError: another run holds the pipeline's lease, or others rewrote the same files.
+        InfrastructureError: another run holds the pipeline's lease, or a backfill is at work, or others
+            rewrote the same files.
         SourceError: there is no bronze, `speed_stream` has not read all these records, or bronze or speed
             layer were restored, and their reader was not.
     """
@@ -96,8 +97,12 @@ def forget(
     bronze = require_table(pipeline, "bronze")
     require_not_read_ahead(pipeline, *LAYERS)
     work = _Work(pipeline, search)
-    with nullcontext() if dry_run else lease(pipeline, run_id) as run_lease:
-        if run_lease:
+    with ExitStack() as held:
+        run_lease = None
+        if not dry_run:
+            run_lease = held.enter_context(lease(pipeline, run_id))
+            # A chunk of a backfill would come after bronze was searched.
+            held.enter_context(backfill_lease(pipeline, run_id))
             # A run that died while it emptied records has left deletes allowed.
             refuse_deletes(spark, bronze)
         at = version(spark, bronze)

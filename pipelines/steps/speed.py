@@ -35,9 +35,10 @@ from pipelines.spark.checkpoints import query_files
 from pipelines.spark.late_records import late_share
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.state_store import use_state_store
-from pipelines.spark.streams import Totals, Trigger, run_query
+from pipelines.spark.streams import Totals, Trigger, observed, run_query
 
 _REMEMBERED: Final = 1_000
+_DECODED: Final = "decoded"
 
 _log = logging.getLogger(__name__)
 
@@ -154,7 +155,7 @@ class _Job:
         config, contract = self.pipeline.config, self.pipeline.contract
         bronze, columns = self._in_order(_bronze(self.pipeline))
         decoded = decode(bronze, contract, config.decode.max_future, self.writers).observe(
-            "decoded", F.count(F.lit(1)).alias("records")
+            _DECODED, F.count(F.lit(1)).alias("records")
         )
         routes = routed(decoded, contract, *columns)
         return first_within_watermark(routes, contract, config.speed.watermark_delay)
@@ -207,14 +208,14 @@ class _Job:
         config = self.pipeline.config
         # What an earlier try has written was not too many.
         if draft:
-            new, limit = broken + draft.rows, config.quarantine
+            came, limit = observed(self.pipeline.spark, _DECODED), config.quarantine
             unknown = rows.where(F.col(f"{BAD}.reason") == "unknown_schema")
             named = unknown.count()
             # What the others alone are too many for costs the registry nothing.
-            if named and not too_many(broken - named, new, limit):
+            if named and not too_many(broken - named, came, limit):
                 self._learn(unknown, batch)
-            if too_many(broken, new, limit):
-                raise _refusal(broken, new, limit)
+            if too_many(broken, came, limit):
+                raise _refusal(broken, came, limit)
         bad = broken_of(rows, self.pipeline.contract)
         self.writer.put_aside(first_try(bad), batch, broken)
         if config.quarantine.dead_letter_topic:
@@ -256,20 +257,20 @@ def _bronze(pipeline: Pipeline) -> DataFrame:
     return not_emptied(reader.load(pipeline.table("bronze")))
 
 
-def too_many(broken: int, new: int, limit: QuarantineConfig) -> bool:
+def too_many(broken: int, came: int, limit: QuarantineConfig) -> bool:
     """Return whether so many of a micro-batch's records are broken that nothing of it may be written.
 
     Args:
         broken: its broken records.
-        new: these and its events, without copies of events that are known.
+        came: all its records, copies and late ones among them: they are no sign of a producer that changed.
         limit: what is too many.
     """
-    return broken >= limit.min_records and broken > limit.max_share * new
+    return broken >= limit.min_records and broken > limit.max_share * came
 
 
-def _refusal(broken: int, new: int, limit: QuarantineConfig) -> SourceError:
+def _refusal(broken: int, came: int, limit: QuarantineConfig) -> SourceError:
     return SourceError(
-        f"{broken:,} of {new:,} new records of a micro-batch break the contract, which is more than"
+        f"{broken:,} of {came:,} records of a micro-batch break the contract, which is more than"
         f" quarantine.max_share allows ({limit.max_share:g}); nothing of it was written. If producers have"
         " changed, fix them or the contract; to let such records go to quarantine:"
         " --set quarantine.max_share=1. See docs/runbook.md, 'Too many broken records'"

@@ -15,9 +15,10 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.clocks import require_same_clock
 from pipelines.delta.tables import version
 from pipelines.delta.upkeep import delete_rows
-from pipelines.errors import InfrastructureError, OncelakeError
+from pipelines.errors import ConfigError, InfrastructureError, OncelakeError, SourceError
 from pipelines.fault_points import Point, armed
 from pipelines.kafka.backfill_plan import BackfillSpan
 from pipelines.kafka.same_log import last_offsets
@@ -25,6 +26,7 @@ from pipelines.kafka.topics import find_topic
 from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.lineage.key_filter import asked_key
 from pipelines.lineage.searches import OfKey
+from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.backfill import Backfill, BackfillProgress, OffsetsGone, backfill
 from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.forget import forget
@@ -111,6 +113,13 @@ class Source:
             assert bronze.where(F.col("_ingested_at") == F.lit(row[0])).count()
 
 
+def with_settings(source: Source, section: str, **settings: object) -> Pipeline:
+    """The pipeline of a source, with other settings of a section."""
+    config = source.lake.config
+    changed = getattr(config, section).model_copy(update=settings)
+    return replace(source.lake.pipeline, config=config.model_copy(update={section: changed}))
+
+
 @pytest.fixture
 def source(broker: str, topic: MakeTopic, make_lake: MakeLake) -> Source:
     return Source(broker, topic(partitions=2), make_lake)
@@ -194,7 +203,7 @@ def test_of_two_backfills_one_works_and_one_that_stood_still_writes_nothing_more
 
     with (
         armed(Point.CHUNK_DRAFTED, once(meet)),
-        pytest.raises(InfrastructureError, match="lost its lease to a later one"),
+        pytest.raises(InfrastructureError, match="lost its lease"),
     ):
         gaps.backfill()
     assert gaps.backfill().progress.records == 12
@@ -214,7 +223,7 @@ def test_a_reset_of_ingest_and_a_backfill_never_read_the_same_offsets(source: So
     # By the checkpoint of before, the backfill has these to read; after the reset, ingest has.
     with (
         armed(Point.CHUNK_DRAFTED, once(reset)),
-        pytest.raises(InfrastructureError, match="lost its lease to a later one"),
+        pytest.raises(InfrastructureError, match="lost its lease"),
     ):
         source.backfill()
     source.drop("_offset < 30")
@@ -233,16 +242,83 @@ def test_offsets_that_kafka_no_longer_has_are_named_and_the_others_are_read(
     position = TopicPartition(gaps.name, 0, 100)
     admin.delete_records([position])[position].result(30)
     # It begins with the first that Kafka has.
-    assert gaps.backfill(BackfillSpan(until=FIRST_SENT + timedelta(minutes=110))).progress.records == 10 + 10
+    assert gaps.backfill(BackfillSpan(until=FIRST_SENT + timedelta(hours=2))).progress.records == 20 + 10
     with pytest.raises(OffsetsGone, match=rf"{gaps.name}-0 @ 0\.\.99\. What Kafka still has is in") as gone:
         gaps.backfill()
-    assert (gone.value.exit_code, gone.value.done.progress.records) == (4, 14)
+    assert (gone.value.exit_code, gone.value.done.progress.records) == (4, 4)
     with pytest.raises(OffsetsGone, match=r"0 @ 90\.\.99\. What Kafka still has would be read"):
         gaps.backfill(BackfillSpan(offsets={0: range(90, 110)}), dry_run=True)
     accepted = [{"partition": 0, "first": 0, "last": 99, "why": "a disk was lost"}]
     audit = gaps.lake.config.audit.model_validate({"known_gaps": accepted})
     gaps.lake.config = gaps.lake.config.model_copy(update={"audit": audit})
     assert gaps.backfill().progress.total == 0
+
+
+def test_what_bronze_lost_behind_its_last_record_stays_in_sight_of_ingest_until_all_is_back(
+    source: Source,
+) -> None:
+    # A gap between other records would be accepted.
+    source.lake.pipeline = with_settings(source, "audit", offset_gaps="warn")
+    source.lake.pipeline = with_settings(source, "backfill", chunk_offsets=20)
+    source.send(150)
+    source.ingest()
+    source.drop("_offset >= 100")
+    with pytest.raises(ConfigError, match=r"found \S+-0 @ 100\.\.129.* --offsets 0:100\.\.139"):
+        source.backfill(BackfillSpan(offsets={0: range(130, 140)}))
+    assert source.lake.count("bronze") == 100
+    for ends in (120, 140):
+        with armed(Point.CHUNK_COMMITTED, dying(Killed())), pytest.raises(Killed):
+            source.backfill()
+        assert source.held().keys() == {(0, n) for n in range(ends)}
+        with pytest.raises(SourceError, match=rf"from offset {ends} on: Kafka has them, and bronze does not"):
+            source.ingest()
+    assert source.backfill().progress.records == 10
+    source.exact()
+
+
+@pytest.mark.thorough
+def test_history_is_read_from_its_end_so_that_bronze_has_no_gap_before_its_first_record(
+    broker: str, topic: MakeTopic, make_lake: MakeLake
+) -> None:
+    source = Source(
+        *(broker, topic(partitions=2), make_lake, "kafka.starting_offsets=latest"),
+        'accept_risks=["starting_offsets_latest"]',
+    )
+    source.lake.pipeline = with_settings(source, "backfill", chunk_offsets=20)
+    source.send(50)
+    source.send(30, partition=1)
+
+    def first_records() -> None:
+        source.send(5)
+
+    with armed(Point.BATCH_LOOKED_FOR, once(first_records)):
+        source.ingest()
+    source.send(5)
+    source.ingest()
+    first = min(n for _, n in source.held())
+    assert first >= 50
+    with pytest.raises(ConfigError, match=rf"-0 @ 40\.\.{first - 1}.* --offsets 0:10\.\.{first - 1}"):
+        source.backfill(BackfillSpan(offsets={0: range(10, 40)}))
+    # Ingest began behind these, and has none of them.
+    with pytest.raises(ConfigError, match=r"-1 @ 20\.\.29.* --offsets 1:0\.\.29"):
+        source.backfill(BackfillSpan(offsets={1: range(20)}))
+    for _ in range(3):
+        with armed(Point.CHUNK_COMMITTED, dying(Killed())), pytest.raises(Killed):
+            source.backfill()
+        for number, end in ((0, source.sent[0]), (1, 30)):
+            there = sorted(n for partition, n in source.held() if partition == number)
+            assert there == list(range(there[0], end))
+    source.backfill()
+    source.exact()
+
+
+@pytest.mark.thorough
+def test_a_clock_that_is_ahead_of_the_store_is_refused(source: Source) -> None:
+    source.send(1)
+    source.ingest()
+    require_same_clock(source.lake.pipeline, datetime.now(UTC))
+    with pytest.raises(InfrastructureError, match="the clock of this machine is ahead"):
+        require_same_clock(source.lake.pipeline, datetime.now(UTC) + timedelta(hours=1))
 
 
 @pytest.mark.thorough
@@ -325,10 +401,15 @@ def test_any_history_ends_with_each_record_once(source: Source, seed: int) -> No
         newest = "NOT (_partition = 0 AND _offset >= 199 OR _partition = 1 AND _offset >= 19)"
         source.drop(f"{condition} AND {newest}")
 
+    def fill() -> None:
+        # One that would leave a gap at an end of bronze is refused.
+        with suppress(ConfigError):
+            source.backfill(span())
+
     def killed() -> None:
         dies = dying(Killed(), dice.randrange(1, 3))
         with suppress(Killed), armed(dice.choice(points), dies):
-            source.backfill(span())
+            fill()
 
     def more() -> None:
         source.send(2)
@@ -336,7 +417,7 @@ def test_any_history_ends_with_each_record_once(source: Source, seed: int) -> No
 
     def beside() -> None:
         with armed(dice.choice(points), once(more)):
-            source.backfill(span())
+            fill()
 
     def reset() -> None:
         reset_checkpoint(source.lake.pipeline, "reset", "ingest")
@@ -348,7 +429,7 @@ def test_any_history_ends_with_each_record_once(source: Source, seed: int) -> No
         beside,
         reset,
         source.ingest,
-        lambda: source.backfill(span()),
+        fill,
     ]
     for _ in range(8):
         dice.choice(acts)()
@@ -359,8 +440,6 @@ def test_any_history_ends_with_each_record_once(source: Source, seed: int) -> No
 
 @pytest.mark.thorough
 def test_a_backfill_is_no_faster_than_it_may_be(gaps: Source) -> None:
-    config = gaps.lake.config
-    limited = config.backfill.model_copy(update={"max_offsets_per_second": 40})
-    gaps.lake.pipeline = replace(gaps.lake.pipeline, config=config.model_copy(update={"backfill": limited}))
+    gaps.lake.pipeline = with_settings(gaps, "backfill", max_offsets_per_second=40)
     done = gaps.backfill()
     assert done.progress.done / done.progress.elapsed_s <= 41

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from pipelines.kafka.missing_offsets import Block, Lack, Missing, chunks, lack_of, within
+from pipelines.kafka.missing_offsets import Block, Lack, Missing, chunks, in_reading_order, lack_of, within
 
 
 def blocks(held: Iterable[int], size: int) -> dict[int, Block]:
@@ -76,6 +76,13 @@ def test_nothing_that_bronze_lacks_is_left_out_and_nothing_that_it_has_is_taken_
         assert [o for each in pieces for o in each.offsets] == [o for each in ranges for o in each.offsets]
     assert all(sum(len(each.offsets) for each in chunk.values()) <= max(most, 2) for chunk in divided)
 
+    begins = dice.choice([0, *held, span.stop])
+    ordered = in_reading_order(lack.ranges, begins)
+    behind = [o for chunk in chunks({0: ordered}, most) for o in chunk[0].offsets if o >= begins]
+    before = [chunk[0].offsets for chunk in chunks({0: ordered}, most) if chunk[0].offsets.start < begins]
+    assert behind == [offset for offset in read if offset >= begins]
+    assert [o for each in reversed(before) for o in each] == [offset for offset in read if offset < begins]
+
 
 def test_partitions_share_a_chunk() -> None:
     missing = {1: [whole(range(10)), partial(range(50, 53))], 0: [whole(range(4))]}
@@ -83,6 +90,14 @@ def test_partitions_share_a_chunk() -> None:
         {0: whole(range(4)), 1: whole(range(4))},
         {1: whole(range(4, 10))},
         {1: partial(range(50, 53))},
+    ]
+
+
+def test_before_the_first_record_of_bronze_the_highest_offsets_come_first() -> None:
+    ordered = in_reading_order([partial(range(25)), whole(range(40, 43))], 10)
+    assert [chunk[0] for chunk in chunks({0: ordered}, 8)] == [
+        *(partial(range(10, 18)), partial(range(18, 25)), whole(range(40, 43))),
+        *(Missing(offsets, is_partial=True, from_end=True) for offsets in (range(2, 10), range(2))),
     ]
 
 
