@@ -185,15 +185,15 @@ def _refuse_secrets(files: Mapping[str, Mapping[str, str]]) -> None:
             if key == "notify.command" and not _is_command_without_secrets(text):
                 raise ConfigError(
                     f"{path}: {key}: expected behind the program names of options, such as -H, and"
-                    " environment variables, ${NAME}, each a whole item; got other text, which may be a secret and would"
-                    " be in the files that are written; set a variable to the whole item where the job runs,"
-                    " or name a script that calls the program"
+                    " environment variables, ${NAME}, each a whole item; got other text, which may be a"
+                    " secret and would be in the files that are written; set a variable to the whole"
+                    " item where the job runs, or name a script that calls the program"
                 )
             if _holds_secret(key, text):
                 raise ConfigError(
                     f"{path}: {key}: expected an environment variable, ${{NAME}}, as the whole value, got"
-                    " other text, which would be in the files that are written; set the variable to the whole value"
-                    " where the job runs"
+                    " other text, which would be in the files that are written; set the variable to the whole"
+                    " value where the job runs"
                 )
 
 
