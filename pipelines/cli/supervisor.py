@@ -174,6 +174,7 @@ def _supervise(planned: Sequence[_Planned], policy: RestartPolicy) -> list[Strea
         for number in stop_signals():
             signal.signal(number, lambda *_: supervisor.request_stop())
         outcomes = supervisor.run([replace(each, lock=locks.get(each.name)) for each in programs])
+    printer.flush()
     alarms.wait()
     return outcomes
 
