@@ -142,5 +142,5 @@ def _holder(descriptor: int) -> dict[str, Any]:
 def _is_alive(pid: Any, began: Any) -> bool:
     """Return whether a process runs; an id that was given to another since is not taken for it."""
     with suppress(psutil.Error, TypeError, ValueError, OverflowError):
-        return psutil.Process(pid).create_time() == began
+        return bool(psutil.Process(pid).create_time() == began)
     return False
