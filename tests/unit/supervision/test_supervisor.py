@@ -1,10 +1,12 @@
 """Streams are started again, given up and stopped, as real processes."""
 
+import json
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -14,6 +16,7 @@ from demo.waiting import wait_until
 from pipelines.supervision.child import Program
 from pipelines.supervision.output import Printer, StreamName, mark_text
 from pipelines.supervision.restarts import RestartPolicy
+from pipelines.supervision.run_lock import run_locks
 from pipelines.supervision.supervisor import StreamOutcome, Supervisor
 from tests.support.told import Program as Running
 from tests.support.told import program
@@ -160,6 +163,19 @@ def test_a_stop_between_two_starts_is_a_good_end(
     wait_until(lambda: starts("speed") == 1 and not running("speed"), "it has failed", WITHIN_S)
     (outcome,) = supervised.stop()
     assert (outcome.status, outcome.exit_code, starts("speed")) == ("stopped", 0, 1)
+
+
+def test_a_stream_holds_the_lock_that_its_supervisor_has_taken(
+    stream: Callable[..., Program], starts: Callable[[str], int], tmp_path: Path
+) -> None:
+    path, one = tmp_path / "run.lock", stream("speed")
+    with run_locks({one.name: path}, 0, print) as locks:
+        supervised = Supervised(replace(one, lock=locks[one.name]))
+        wait_until(lambda: starts("speed") == 1, "it runs", WITHIN_S)
+        (process,) = running("speed")
+        assert str(path) in {each.path for each in process.open_files()}
+        assert json.loads(path.read_text())["stream"] == process.pid
+        supervised.stop()
 
 
 SUPERVISOR = f"""
