@@ -16,20 +16,20 @@ from wsgiref.simple_server import WSGIServer
 
 import click
 
-from pipelines.cli.job_runner import StopRequest, print_summary, set_up_logging
+from pipelines.cli.job_runner import JobFailed, StopRequest, print_summary, set_up_logging
 from pipelines.cli.options import LogFormat, log_options, once, place_options
 from pipelines.cli.terminal import harmless_lines
 from pipelines.console.pages import FOLDER, INDEX, Site, page_name, render_overview, render_pipeline
 from pipelines.console.site import Desk, host_name
-from pipelines.console.view import LakeView
-from pipelines.errors import ConfigError, OncelakeError
+from pipelines.console.view import LakeView, unread
+from pipelines.errors import ConfigError, InfrastructureError, OncelakeError
 from pipelines.report.render.files import write_files
 from pipelines.runtime.http_server import threading_server
 from pipelines.spark.session import spark_session, stop_session
 from pipelines.steps.console import Collector, Described, Limits, describe_all
 from pipelines.steps.loading import Places
 
-_LOOPBACK: Final = ("127.0.0.1", "localhost")
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 # What is read needs no executors of a cluster.
 _LOCAL: Final = "spark.master=local[*]"
 _OLD_AFTER_S: Final = 300.0
@@ -120,7 +120,8 @@ def _end_with_summary(
         stop.listen()
         summary |= {"status": "done", **body(stop), "exit_code": 0}
     except OncelakeError as error:
-        summary |= {"status": "failed", "error": str(error), "exit_code": error.exit_code}
+        told = error.summary if isinstance(error, JobFailed) else {}
+        summary |= {"status": "failed", "error": str(error), "exit_code": error.exit_code, **told}
         if log_format == "text":
             print(f"error: {harmless_lines(str(error))}", file=sys.stderr)
     except KeyboardInterrupt:
@@ -190,21 +191,29 @@ def _serve(options: ConsoleOptions, views: list[LakeView], log_format: LogFormat
     if host not in _LOOPBACK:
         _log.warning("%s: whoever reaches this address sees the console; there is no password", host)
     Thread(target=server.serve_forever, name="console", daemon=True).start()
-    address = f"http://{host}:{server.server_port}/"
+    address = f"http://{f'[{host}]' if ':' in host else host}:{server.server_port}/"
     print(json.dumps({"address": address}) if log_format == "json" else f"console: {address}", flush=True)
     return server
 
 
 def _export(view: LakeView, out: Path, reports: Path) -> dict[str, Any]:
-    """Write the pages into a folder, each complete or not at all."""
+    """Write the pages into a folder, each complete or not at all.
+
+    Raises:
+        JobFailed: no pipeline could be read, or a lake could not; the pages say so, too.
+    """
     # Backslashes are for paths of another system.
     site = Site(None, is_live=False, reports=quote(Path(os.path.relpath(reports, out)).as_posix()))
     now = view.at
     pages = {page_name(each.name): render_pipeline(view, each, now, site) for each in view.pipelines}
     write_files(out / FOLDER, pages, "pages of the console")
     (index,) = write_files(out, {INDEX: render_overview(view, now, site)}, "page of the console")
-    return {
+    done = {
         "index": str(index),
         "counts": {"pipelines": len(view.pipelines)},
         "lines": [f"index    {index}"],
     }
+    if failures := list(unread(view)):
+        words = "\n".join([f"{index}: the pages are written, and lack what could not be read:", *failures])
+        raise JobFailed(InfrastructureError(words), done)
+    return done

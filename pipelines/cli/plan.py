@@ -10,6 +10,7 @@ from pipelines.cli.options import CommonOptions, config_options
 from pipelines.config.client_templates import SINK_TEMPLATES, SOURCE_TEMPLATES, Template, settings
 from pipelines.config.model import NotifyConfig, PipelineConfig
 from pipelines.config.risks import RISKS
+from pipelines.config.taken_risks import require_safe_dead_letters
 from pipelines.contracts.contract import DataContract
 from pipelines.durations import format_interval
 from pipelines.formats.catalog import names_schemas
@@ -24,6 +25,7 @@ def plan(**common: Any) -> None:
     """Check configuration and contract, and show what would run."""
     options = CommonOptions(**common)
     config, contract = options.load()
+    require_safe_dead_letters(config)
     if options.log_format == "json":
         click.echo(_as_json(config, contract))
         return

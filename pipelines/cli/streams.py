@@ -11,6 +11,7 @@ from pipelines.cli.job_runner import ArgumentCheck, Job, run_job
 from pipelines.cli.options import CommonOptions, common_options
 from pipelines.cli.rack import traffic_document
 from pipelines.config.streams import STREAMS, Query
+from pipelines.config.taken_risks import require_safe_dead_letters
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.stream_monitor import refusal_noted
 from pipelines.steps.ingest import IngestResult, ingest
@@ -52,7 +53,10 @@ def summary_of_ingest(done: IngestResult) -> dict[str, Any]:
 def speed_stream(once: bool, **common: Any) -> None:
     """Decode and deduplicate bronze into the speed layer; quarantine broken records."""
     run_stream_job(
-        "speed", lambda pipeline: summary_of_speed(speed(pipeline, once=once)), CommonOptions(**common)
+        "speed",
+        lambda pipeline: summary_of_speed(speed(pipeline, once=once)),
+        CommonOptions(**common),
+        check=lambda config, _: require_safe_dead_letters(config),
     )
 
 

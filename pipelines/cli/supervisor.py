@@ -1,11 +1,12 @@
 """`oncelake run`: the streams of pipelines in one process group, started again after a failure."""
 
+import logging
 import signal
 import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NoReturn
 
@@ -21,13 +22,18 @@ from pipelines.config.streams import STREAMS, Query
 from pipelines.durations import parse_interval
 from pipelines.errors import ConfigError, OncelakeError
 from pipelines.runtime.notifications import alert
-from pipelines.runtime.processes import stop_signals
+from pipelines.runtime.processes import ORPHAN_WITHIN_S, stop_signals
 from pipelines.supervision.child import Program
 from pipelines.supervision.output import Printer, StreamName, mark_json, mark_text
 from pipelines.supervision.restarts import RestartPolicy
+from pipelines.supervision.run_lock import lock_file, run_locks
 from pipelines.supervision.supervisor import StreamOutcome, Supervisor
 
 _POLICY: Final = RestartPolicy()
+# A process that is killed does not end at once.
+_SETTLED_S: Final = 10.0
+
+_log = logging.getLogger(__name__)
 
 
 def _streams(
@@ -101,12 +107,13 @@ def run_streams(
     try:
         names = require_pipelines(common["conf_dir"], common["env"]) if everything else dict.fromkeys(named)
         planned = _plan([CommonOptions(pipeline=name, **common) for name in names], streams)
+        outcomes = _supervise(planned, policy)
     except OncelakeError as error:
         if log_format == "text":
             raise
         summary |= {"status": "failed", "error": str(error), "exit_code": error.exit_code}
     else:
-        summary |= {"pipelines": [*names], **summary_of(_supervise(planned, policy))}
+        summary |= {"pipelines": [*names], **summary_of(outcomes)}
     summary["duration_s"] = round(time.monotonic() - began, 3)
     shown = {"pipeline": ", ".join(summary["pipelines"])} if log_format == "text" else {}
     print_summary({**summary, **shown}, log_format)
@@ -158,10 +165,16 @@ def _supervise(planned: Sequence[_Planned], policy: RestartPolicy) -> list[Strea
     alarms = _Alarms({each.options.pipeline: each.config for each in planned if each.config}, options.env)
     printer = Printer(mark_json if options.log_format == "json" else mark_text)
     supervisor = Supervisor(policy, printer, alarms.tell)
-    for number in stop_signals():
-        signal.signal(number, lambda *_: supervisor.request_stop())
     programs = [_program(each.options, stream) for each in planned for stream in each.streams]
-    outcomes = supervisor.run(programs)
+    # A pipeline that is refused has no lake yet; its streams run for a moment.
+    roots = {each.options.pipeline: each.config.root for each in planned if each.config}
+    names = [each.name for each in programs if each.name.pipeline in roots]
+    files = {name: lock_file(roots[name.pipeline], name) for name in names}
+    with run_locks(files, ORPHAN_WITHIN_S + _SETTLED_S, _log.warning) as locks:
+        for number in stop_signals():
+            signal.signal(number, lambda *_: supervisor.request_stop())
+        outcomes = supervisor.run([replace(each, lock=locks.get(each.name)) for each in programs])
+    printer.flush()
     alarms.wait()
     return outcomes
 

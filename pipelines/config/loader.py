@@ -23,7 +23,6 @@ from pydantic import SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
 from pipelines.config.model import PipelineConfig
-from pipelines.config.taken_risks import refused
 from pipelines.errors import ConfigError
 from pipelines.yaml import parse_yaml
 
@@ -75,13 +74,9 @@ def load_config(
         if key in merged:
             raise ConfigError(f"{_origin(layers, (key,))}: {key}: {words}; remove this key")
     try:
-        config = PipelineConfig.model_validate({**merged, "name": name, "env": env})
+        return PipelineConfig.model_validate({**merged, "name": name, "env": env})
     except ValidationError as error:
         raise ConfigError("\n".join(_explain(e, layers) for e in error.errors())) from None
-    if risks := refused(config):
-        where = ((risk, f"{_origin(layers, risk.location)}: {'.'.join(risk.location)}") for risk in risks)
-        raise ConfigError("\n".join(f"{place}: {risk.refusal}" for risk, place in where))
-    return config
 
 
 @dataclass(frozen=True)

@@ -307,7 +307,7 @@ class PipelineConfig(_Model):
         env: Environment, which is a folder of the configuration.
         contract: File of the contract, in `--contracts-dir`.
         accept_risks: Risks that this pipeline takes, by their names, see [Risks](#risks). What is not listed
-            here is refused.
+            here is refused or found.
         lake: Where the tables are.
         kafka: The topic.
         registry: The schema registry.

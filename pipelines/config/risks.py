@@ -1,7 +1,7 @@
 """Settings that lose data, or load a cluster for nothing: each is refused unless it is accepted by name.
 
-What the configuration alone shows is refused when it is loaded. What also depends on the cluster or on
-the data is refused when a stream starts for the first time, or found by `oncelake doctor`.
+Only the job that would do the harm refuses it; what would harm none of today's jobs, or depends on the
+cluster or on the data, is found by `oncelake doctor`.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,8 @@ class Risk:
     seen: str
 
 
-_LOADED: Final = "every command refuses it"
+_SENT: Final = "`speed_stream` and `oncelake plan` refuse it; no other job sends by these settings"
+_GROUP: Final = "`oncelake doctor`; no client of Oncelake joins a group today"
 
 RISKS: Final[Mapping[RiskName, Risk]] = {
     "starting_offsets_latest": Risk(
@@ -46,23 +47,23 @@ RISKS: Final[Mapping[RiskName, Risk]] = {
     "acks_not_all": Risk(
         "`acks` in `kafka.options`, other than `all`, with a dead-letter topic",
         "a broker that fails loses copies of broken records that count as sent",
-        _LOADED,
+        _SENT,
     ),
     "idempotence_off": Risk(
         "`enable.idempotence: false` in `kafka.options`, with a dead-letter topic",
         "a request that is sent again doubles or reorders copies of broken records",
-        _LOADED,
+        _SENT,
     ),
     "session_under_three_heartbeats": Risk(
         "`session.timeout.ms` under three times `heartbeat.interval.ms`",
         "a heartbeat that is late expels a client from its group, and the group is rebalanced again and"
         " again",
-        _LOADED,
+        _GROUP,
     ),
     "poll_interval_too_short": Risk(
         "`max.poll.interval.ms` shorter than a micro-batch",
         "a client that is at work counts as dead, and its work is done again",
-        f"{_LOADED} if it is shorter than the trigger interval; `oncelake doctor` knows the micro-batches",
+        _GROUP,
     ),
     "slots_over_partitions": Risk(
         "`publish.slots` above the number of partitions of `publish.topic`",

@@ -10,6 +10,7 @@ from pydantic import SecretStr
 from pipelines.config.model import PipelineConfig
 from pipelines.config.risks import RiskName, refusal
 from pipelines.durations import format_interval
+from pipelines.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -29,14 +30,28 @@ class TakenRisk:
     expected: str
 
     @property
-    def refusal(self) -> str:
-        """Why it is refused, and what to do about it."""
-        return refusal(self.name, self.found, self.expected)
+    def setting(self) -> str:
+        """The setting, as the configuration has it."""
+        return ".".join(self.location)
 
 
-def refused(config: PipelineConfig) -> list[TakenRisk]:
-    """Return the risks that a configuration takes by itself, and does not accept."""
-    return [risk for risk in taken(config) if risk.name not in config.accept_risks]
+def require_safe_dead_letters(config: PipelineConfig) -> None:
+    """Make sure that what sends dead letters loses none, unless that risk is accepted.
+
+    Raises:
+        ConfigError: it could lose or double some.
+    """
+    refused = [
+        f"{risk.setting}: {refusal(risk.name, risk.found, risk.expected)}"
+        for risk in taken(config)
+        if risk.name in OF_DEAD_LETTERS and risk.name not in config.accept_risks
+    ]
+    if refused:
+        raise ConfigError("\n".join(refused))
+
+
+OF_DEAD_LETTERS: Final[frozenset[RiskName]] = frozenset({"acks_not_all", "idempotence_off"})
+"""Risks of the client that sends to the dead-letter topic; nothing else sends by its settings."""
 
 
 def taken(config: PipelineConfig) -> Iterator[TakenRisk]:
@@ -65,8 +80,10 @@ class _Client:
 
     def milliseconds(self, name: str) -> int | None:
         """Return a value as a number; None if nobody sets it, or to none, which the client itself refuses."""
-        text = (self.value(name) or "").strip()
-        return int(text) if text.isascii() and text.isdecimal() else None
+        try:
+            return int(self.value(name) or "")
+        except ValueError:
+            return None
 
     def risk(self, risk: RiskName, name: str, expected: str) -> TakenRisk:
         """Return the risk that a setting takes."""
@@ -76,7 +93,7 @@ class _Client:
 
 
 def _of_dead_letters(client: _Client) -> Iterator[TakenRisk]:
-    if client.value("acks") not in (None, "all", "-1"):
+    if (client.value("acks") or "all").strip().lower() not in ("all", "-1"):
         yield client.risk("acks_not_all", "acks", "'all'")
     if (client.value("enable.idempotence") or "true").strip().lower() != "true":
         yield client.risk("idempotence_off", "enable.idempotence", "'true'")
@@ -100,6 +117,6 @@ def _of_group(client: _Client, setting: str, trigger: timedelta) -> Iterator[Tak
             name, expected = "session.timeout.ms", f"{least} at least, three times heartbeat.interval.ms"
         yield client.risk("session_under_three_heartbeats", name, expected)
     poll = client.milliseconds("max.poll.interval.ms")
-    if poll is not None and timedelta(milliseconds=poll) < trigger:
+    if poll is not None and poll < trigger / timedelta(milliseconds=1):
         expected = f"{setting} ({format_interval(trigger)}) at least"
         yield client.risk("poll_interval_too_short", "max.poll.interval.ms", expected)

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 from zoneinfo import ZoneInfo
 
 from pipelines.console.view import DiagnosedStage, LakeView, PipelineView, Reading
-from pipelines.durations import about
 from pipelines.report.render.text import plural
 
 Severity = Literal["failed", "warned", "open", "passed"]
@@ -93,12 +92,11 @@ def _of_readings(pipeline: PipelineView, now: datetime, old_after_s: float) -> I
         if reading.failure is not None:
             yield Concern("failed", place, f"{what} cannot be read: {reading.failure}")
         elif reading.asked_at is not None:
-            waited = about((now - reading.asked_at).total_seconds())
-            yield Concern("warned", place, f"{what}: no answer for {waited}")
+            yield Concern("warned", place, f"{what}: no answer since {utc(reading.asked_at)}")
         elif reading.value is None:
             yield Concern("open", place, f"{what}: not read yet")
-        elif reading.is_old(now, old_after_s):
-            yield Concern("warned", place, f"{what}: read {about(reading.age_s(now) or 0.0)} ago")
+        elif reading.at and reading.is_old(now, old_after_s):
+            yield Concern("warned", place, f"{what}: not read since {utc(reading.at)}")
 
 
 def _of_stages(pipeline: PipelineView) -> Iterator[Concern]:
@@ -107,6 +105,11 @@ def _of_stages(pipeline: PipelineView) -> Iterator[Concern]:
         if diagnosis.cause not in _FINE:
             words = f"{stage.evidence.stage}: {diagnosis.cause.replace('_', ' ')}: {diagnosis.evidence[0]}"
             yield Concern(severity_of(stage), "lag", words, diagnosis.advice)
+
+
+def utc(instant: datetime) -> str:
+    """Return a moment as pages tell it, which stays true however long a page is looked at."""
+    return instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def severity_of(stage: DiagnosedStage) -> Severity:
@@ -142,9 +145,7 @@ def _of_runs(pipeline: PipelineView, now: datetime) -> Iterator[Concern]:
             yield Concern("failed", "runs", f"the last nightly run failed in step {step.step}{detail}")
     began = max((step.started_at for step in ledger.steps), default=None) if ledger else None
     if began and now - began > _GRACE:
-        yield Concern(
-            "warned", "runs", f"the last nightly run began {about((now - began).total_seconds())} ago"
-        )
+        yield Concern("warned", "runs", f"the last nightly run began {utc(began)}")
     lease = ledger.lease if ledger else None
     if lease and lease.until > now and lease.is_gone:
         yield Concern("warned", "runs", f"run {lease.run_id} died while it held the lease")

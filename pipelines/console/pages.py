@@ -4,7 +4,7 @@ import base64
 import hashlib
 from collections import Counter
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
 from typing import Any, Final
 from urllib.parse import quote
@@ -12,7 +12,7 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from pipelines.console.batch_chart import batch_chart
-from pipelines.console.concerns import SEVERITIES, Judged, concerns, judged, severity_of
+from pipelines.console.concerns import SEVERITIES, Judged, concerns, judged, severity_of, utc
 from pipelines.console.view import LakeView, PipelineView
 from pipelines.durations import about
 from pipelines.lag.evidence import Evidence, PartitionLag
@@ -116,6 +116,9 @@ def _style_hash() -> str:
 
 def _common(view: LakeView | None, now: datetime, site: Site, up: str) -> dict[str, Any]:
     def ago(instant: datetime) -> str:
+        # A page that stays as it is would tell a wrong age soon.
+        if site.every_s is None:
+            return f"at {utc(instant)}"
         return f"{about(max((now - instant).total_seconds(), 0.0))} ago"
 
     return {
@@ -131,17 +134,13 @@ def _common(view: LakeView | None, now: datetime, site: Site, up: str) -> dict[s
         "quote": quote,
         "nothing": NOTHING,
         "ago": ago,
-        "utc": _utc,
+        "utc": utc,
         "about": about,
         "rate": _rate,
         "caught_up": _caught_up,
         "least_retention": _least_retention,
         "severity_of": severity_of,
     }
-
-
-def _utc(instant: datetime) -> str:
-    return instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _rate(rate: float | None) -> str:

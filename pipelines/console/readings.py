@@ -1,8 +1,9 @@
 """Figures of many pipelines, read by threads of their own, in turns; who looks at them never waits."""
 
+import logging
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final, Generic
@@ -14,10 +15,26 @@ from pipelines.spark.failures import cause
 # Most of the time is spent on answers of Spark, of which there is one.
 _THREADS: Final = 2
 
+_log = logging.getLogger(__name__)
 
-def why(error: Exception) -> str:
-    """Return what a page says of an error."""
-    return str(error) if isinstance(error, OncelakeError) else cause(error)
+
+WITHHELD: Final = "the log says why; it is not shown here, since the contract has personal data"
+"""Stands for the cause of an error that may hold a value of a record."""
+
+
+def why(error: Exception, *, withholds: bool = False) -> str:
+    """Return what a page says of an error.
+
+    Args:
+        error: the error.
+        withholds: whether values of records are not shown: the class is shown then, and the cause logged.
+    """
+    if isinstance(error, OncelakeError):
+        return str(error)
+    if withholds:
+        _log.warning("%s: %s", type(error).__name__, cause(error))
+        return f"{type(error).__name__}: {WITHHELD}"
+    return cause(error)
 
 
 class Readings(Generic[Figures]):
@@ -27,6 +44,7 @@ class Readings(Generic[Figures]):
         sources: by the name of a pipeline, what reads its figures; it gets those from before.
         answer_s: for how many seconds an answer is waited for before a reading says so.
         news: is set whenever a pipeline was read.
+        withheld: the pipelines whose values are not shown.
     """
 
     def __init__(
@@ -34,7 +52,9 @@ class Readings(Generic[Figures]):
         sources: Mapping[str, Callable[[Figures | None], Figures]],
         answer_s: float,
         news: threading.Event,
+        withheld: Collection[str] = (),
     ) -> None:
+        self._withheld = withheld
         self._sources, self._answer_s, self._news = sources, answer_s, news
         self._todo: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -82,7 +102,7 @@ class Readings(Generic[Figures]):
             try:
                 after = Reading(self._sources[name](before.value), began)
             except Exception as error:  # noqa: BLE001 - whatever it is, the page says it
-                after = before.failed(why(error))
+                after = before.failed(why(error, withholds=name in self._withheld))
             with self._lock:
                 self._readings[name] = after
                 del self._begun[name]

@@ -27,6 +27,7 @@ REPORTS: Final = "reports"
 
 _HTML: Final = "text/html; charset=utf-8"
 _TEXT: Final = "text/plain; charset=utf-8"
+_BRACKETED: Final = re.compile(r"\[([^\[\]]*)\](?::\d*)?")
 # The first figures are waited for.
 _FIRST_EVERY_S: Final = 5.0
 # Reports bring a policy of their own; this one holds for whatever else lies in their folder.
@@ -128,5 +129,9 @@ class Desk:
 
 
 def host_name(header: str) -> str:
-    """Return the name in a `Host` header, without its port, in lower case."""
-    return re.sub(r":\d*$", "", header.strip()).lower()
+    """Return the name in a `Host` header, without its port, in lower case; of an IPv6 address no brackets."""
+    text = header.strip().lower()
+    if bracketed := _BRACKETED.fullmatch(text):
+        return bracketed[1]
+    # An address as people name it.
+    return text if text.count(":") > 1 else re.sub(r":\d*$", "", text)

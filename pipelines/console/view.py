@@ -35,6 +35,11 @@ class Reading(Generic[Figures]):
     failure: str | None = None
     asked_at: datetime | None = None
 
+    @property
+    def is_read(self) -> bool:
+        """Whether the last attempt brought figures."""
+        return self.value is not None and self.failure is None and self.asked_at is None
+
     def age_s(self, now: datetime) -> float | None:
         """Return how old the figures are, in seconds; None if there are none."""
         return None if self.at is None else max((now - self.at).total_seconds(), 0.0)
@@ -221,7 +226,20 @@ class LakeView:
     @property
     def oldest_at(self) -> datetime | None:
         """The moment that the oldest figures show; None if there are none."""
-        readings: Iterator[Reading[Any]] = (
-            reading for each in self.pipelines for reading in (each.ledger, each.lake, each.cluster)
-        )
+        readings = (reading for each in self.pipelines for reading in _readings(each))
         return min((reading.at for reading in readings if reading.at), default=None)
+
+
+def unread(view: LakeView) -> Iterator[str]:
+    """Yield why a lake could not be read, or nothing of any pipeline; nothing if something could."""
+    if view.failure is not None:
+        yield view.failure
+    elif not any(reading.is_read for each in view.pipelines for reading in _readings(each)):
+        for each in view.pipelines:
+            failures = (reading.failure or "no answer in time" for reading in _readings(each))
+            for failure in dict.fromkeys([each.refusal] if each.refusal is not None else failures):
+                yield f"{each.name}: {failure}"
+
+
+def _readings(pipeline: PipelineView) -> tuple[Reading[Any], ...]:
+    return pipeline.ledger, pipeline.lake, pipeline.cluster

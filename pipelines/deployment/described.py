@@ -8,7 +8,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from pipelines.config.loader import load_config, raw_settings, variables_in
+import yaml
+
+from pipelines.config.loader import load_config, raw_settings, read_yaml, variables_in
 from pipelines.config.model import PipelineConfig
 from pipelines.config.streams import STREAMS, Stream
 from pipelines.config.values import looks_secret
@@ -24,6 +26,8 @@ _UNKNOWN_BY_KEY: Final = {
     "notify.webhook": f"https://{_UNKNOWN}",
 }
 _SECRET_SECTIONS: Final = ("kafka.secrets.", "registry.secrets.", "publish.secrets.", "notify.headers.")
+# A longer one with one hyphen may have its value behind the letter.
+_OPTION_NAME: Final = re.compile(r"-[A-Za-z]|--[A-Za-z][A-Za-z-]*")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._-]+")
 _SHORTEST_PAUSE: Final = timedelta(hours=1)
 _STEP: Final = timedelta(minutes=30)
@@ -40,7 +44,8 @@ class Described:
         config: its configuration. Where a file names a variable there is a stand-in, which is never written.
         contract: its contract.
         raw: its settings by their dotted keys, as they are in the files.
-        files: the files that a job of it reads, by their paths below the project's folder.
+        files: the files that a job of it reads, by their paths below the project's folder; of YAML files
+            their values alone.
     """
 
     config: PipelineConfig
@@ -169,7 +174,7 @@ def describe(name: str, *, env: str, conf_dir: Path, contracts_dir: Path) -> Des
     _refuse_secrets(read.files)
     contract = load_contract(contracts_dir / config.contract)
     files = dict(_files(name, env, conf_dir)) | {
-        f"data_contracts/{config.contract}": _text(contracts_dir / config.contract)
+        f"data_contracts/{config.contract}": _values(contracts_dir / config.contract)
     }
     return Described(config, contract, raw, files)
 
@@ -177,16 +182,42 @@ def describe(name: str, *, env: str, conf_dir: Path, contracts_dir: Path) -> Des
 def _refuse_secrets(files: Mapping[str, Mapping[str, str]]) -> None:
     for path, settings in files.items():
         for key, text in settings.items():
-            if _is_secret(key) and not variables_in(text):
+            if key == "notify.command" and not _is_command_without_secrets(text):
                 raise ConfigError(
-                    f"{path}: {key}: expected an environment variable, ${{NAME}}, got a value, which would be"
-                    " in the files that are written; set the variable where the job runs"
+                    f"{path}: {key}: expected behind the program names of options, such as -H, and"
+                    " environment variables, ${NAME}, each a whole item; got other text, which may be a"
+                    " secret and would be in the files that are written; set a variable to the whole"
+                    " item where the job runs, or name a script that calls the program"
+                )
+            if _holds_secret(key, text):
+                raise ConfigError(
+                    f"{path}: {key}: expected an environment variable, ${{NAME}}, as the whole value, got"
+                    " other text, which would be in the files that are written; set the variable to the whole"
+                    " value where the job runs"
                 )
 
 
-def _is_secret(key: str) -> bool:
-    of_spark = key.startswith("spark.conf.") and looks_secret(key)
-    return of_spark or key == "notify.webhook" or key.startswith(_SECRET_SECTIONS)
+def _is_command_without_secrets(text: str) -> bool:
+    _, *items = text.split("\n")
+    return all(_OPTION_NAME.fullmatch(item) or _is_variable(item) for item in items)
+
+
+def _holds_secret(key: str, text: str) -> bool:
+    """Return whether a setting has a secret, or a part of one, in its text."""
+    if key == "notify.webhook" or key.startswith(_SECRET_SECTIONS):
+        return not _is_variable(text)
+    if not key.startswith("spark.conf."):
+        return False
+    # Options of Java are settings within a setting.
+    assigned = (word.partition("=") for word in text.split() if "=" in word)
+    secrets = [value for name, _, value in assigned if looks_secret(name)]
+    return not all(map(_is_variable, [text, *secrets] if looks_secret(key) else secrets))
+
+
+def _is_variable(text: str) -> bool:
+    """Return whether a text is a variable as a whole."""
+    names = variables_in(text)
+    return len(names) == 1 and text == f"${{{names[0]}}}"
 
 
 def _files(name: str, env: str, conf_dir: Path) -> Iterator[tuple[str, str]]:
@@ -202,10 +233,18 @@ def _files(name: str, env: str, conf_dir: Path) -> Iterator[tuple[str, str]]:
     ]
     for path in candidates:
         if path.is_file():
-            yield f"conf/{path.relative_to(conf_dir).as_posix()}", _text(path)
+            yield f"conf/{path.relative_to(conf_dir).as_posix()}", _values(path)
     if not any((conf_dir / env / file).is_file() for file in ("oncelake.yml", f"pipelines/{name}.yml")):
         # The folder says that there is such an environment.
         yield f"conf/{env}/oncelake.yml", ""
+
+
+def _values(path: Path) -> str:
+    """Return a file that says the same without comments, which may hold what is in no setting."""
+    if path.suffix == ".json":
+        return _text(path)
+    # Nothing is folded, so that a text is found as it is written.
+    return yaml.safe_dump(read_yaml(path), sort_keys=False, allow_unicode=True, width=1 << 20)
 
 
 def _text(path: Path) -> str:

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
-from pipelines.config.risks import RISKS
-from pipelines.doctor.findings import Finding
+from pipelines.config.risks import RISKS, RiskName
+from pipelines.config.taken_risks import taken
+from pipelines.doctor.findings import Finding, Severity
 from pipelines.doctor.pipeline_facts import PipelineFacts
 from pipelines.doctor.registry import Shelf
 from pipelines.durations import format_interval
@@ -66,6 +67,39 @@ def _nights_wait_for_ingest(facts: PipelineFacts) -> Iterator[Finding]:
             f"{_INGEST_TRIGGERS} trigger intervals at least",
             f"set batch.seal_wait to {format_interval(_INGEST_TRIGGERS * trigger)} or more",
         )
+
+
+def _check_client(name: str, question: str, severity: Severity, risk: RiskName) -> None:
+    """Register the check that finds a risk which settings of a client take by themselves."""
+
+    def find(facts: PipelineFacts) -> Iterator[Finding]:
+        for each in (each for each in taken(facts.config) if each.name == risk):
+            yield Finding(
+                severity,
+                f"{each.setting} is {each.found}: {RISKS[risk].harm}",
+                each.expected,
+                f"remove {each.setting}; or add {risk} to accept_risks",
+            )
+
+    _SHELF.check(name, question, severity, "Settings that should not stay", risk)(find)
+
+
+_check_client(
+    "dead_letters_are_acknowledged", "Do all replicas acknowledge dead letters?", "error", "acks_not_all"
+)
+_check_client("dead_letters_are_sent_once", "Is each dead letter sent once?", "error", "idempotence_off")
+_check_client(
+    "session_outlasts_heartbeats",
+    "Is session.timeout.ms three times heartbeat.interval.ms or more?",
+    "warning",
+    "session_under_three_heartbeats",
+)
+_check_client(
+    "poll_interval_outlasts_triggers",
+    "Is max.poll.interval.ms at least the trigger interval?",
+    "warning",
+    "poll_interval_too_short",
+)
 
 
 @_BEGUN.check(

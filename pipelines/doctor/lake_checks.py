@@ -193,7 +193,7 @@ def _poll_interval_outlasts_batches(facts: PipelineFacts) -> Iterator[Finding]:
     for query, stream in (facts.streams or {}).items():
         text = options.get(query, {}).get("max.poll.interval.ms", "")
         longest = longest_batch(stream)
-        if text.isdecimal() and timedelta(milliseconds=int(text)) < longest:
+        if text.isdecimal() and int(text) < longest / timedelta(milliseconds=1):
             yield Finding(
                 "warning",
                 f"max.poll.interval.ms is {text}, and a micro-batch of {STREAMS[query].job} took"

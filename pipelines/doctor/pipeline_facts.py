@@ -67,7 +67,8 @@ class StreamFacts:
     """A stream.
 
     Attributes:
-        has_begun: Whether it has a checkpoint, or continues after one that was reset.
+        has_begun: Whether it has a checkpoint, of ingest one that says where it began, or continues after one
+            that was reset.
         progress: The figures of its newest run; None if it has left none.
         refusal: Why its last start was refused, if no run was at work since.
         read_until: Of ingest, the first offset of each partition that it has not read.

@@ -1,5 +1,6 @@
 """A small HTTP server inside a job: threads of its own, short waits, no log of requests."""
 
+import socket
 from collections.abc import Callable, Iterable
 from socketserver import ThreadingMixIn
 from typing import Any
@@ -21,11 +22,16 @@ def threading_server(host: str, port: int, answer: Answer) -> WSGIServer:
     Raises:
         OSError: nothing can listen there.
     """
-    return make_server(host, port, answer, _Server, _Quiet)
+    server = _SixServer if ":" in host else _Server
+    return make_server(host, port, answer, server, _Quiet)
 
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
+
+
+class _SixServer(_Server):
+    address_family = socket.AF_INET6
 
 
 class _Quiet(WSGIRequestHandler):

@@ -14,10 +14,11 @@ import psutil
 PARENT_VARIABLE: Final = "ONCELAKE_ENDS_WITH_STDIN"
 """Set for a child process that is to end when the other end of its standard input is closed."""
 
+ORPHAN_WITHIN_S: Final = 120.0
+"""Seconds after which such a child is killed; a stream needs no longer to abandon its micro-batch."""
+
 _STANDARD_INPUT: Final = 0
 _STOP_WITHIN_S: Final = 30.0
-# A stream needs no longer to abandon its micro-batch.
-_ORPHAN_WITHIN_S: Final = 120.0
 # What Python or the system has put there; whatever else handles a signal has its reason.
 _DEFAULTS: Final = (signal.SIG_DFL, signal.default_int_handler)
 
@@ -68,7 +69,7 @@ def _watch_parent() -> None:
         while os.read(_STANDARD_INPUT, 1):
             pass
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(_ORPHAN_WITHIN_S)
+    time.sleep(ORPHAN_WITHIN_S)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

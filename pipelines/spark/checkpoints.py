@@ -43,6 +43,14 @@ def query_files(spark: SparkSession, path: str) -> QueryFiles:
     return QueryFiles(path, json.loads(metadata)["id"], following, following if begun else None, note)
 
 
+def has_begun(spark: SparkSession, files: QueryFiles) -> bool:
+    """Return whether a query with Kafka as its only source knows where it began, and goes on from there.
+
+    A query that died before it knew has an id, and begins where its next start says.
+    """
+    return files.next_batch > 0 or files.in_flight is not None or bool(first_offsets(spark, files.path))
+
+
 def offsets_of(spark: SparkSession, path: str, batch: int) -> str | None:
     """Return the text of the offset file of a micro-batch: how far it goes; None if it is gone."""
     return _text(spark, f"{path}/offsets/{batch}")

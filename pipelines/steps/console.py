@@ -4,7 +4,7 @@ import re
 import threading
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 import pipelines
 from pipelines.config.loader import require_pipelines
 from pipelines.config.model import PipelineConfig
-from pipelines.console.readings import Readings, why
+from pipelines.console.readings import WITHHELD, Readings, why
 from pipelines.console.view import (
     DAYS_SHOWN,
     ClusterFigures,
@@ -30,6 +30,7 @@ from pipelines.console.view import (
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.tables import exists, table_id, version
 from pipelines.errors import ConfigError, OncelakeError
+from pipelines.lag.evidence import Evidence
 from pipelines.lag.stages import streams
 from pipelines.lag.texts import advice_text, evidence_text
 from pipelines.ledger.overview import PipelineLedger, ledgers
@@ -109,12 +110,10 @@ class Collector:
         self._days: dict[str, set[date]] = {}
         self._failure: str | None = None
         self._news = threading.Event()
-        self._lake = Readings(
-            {each.name: partial(_read_lake, each) for each in loaded}, limits.answer_s, self._news
-        )
-        self._cluster = Readings(
-            {each.name: partial(_read_cluster, each) for each in loaded}, limits.answer_s, self._news
-        )
+        self._withheld = frozenset(each.name for each in loaded if each.contract.personal)
+        shared = (limits.answer_s, self._news, self._withheld)
+        self._lake = Readings({each.name: partial(_read_lake, each) for each in loaded}, *shared)
+        self._cluster = Readings({each.name: partial(_read_cluster, each) for each in loaded}, *shared)
 
     def gather(self) -> None:
         """Read the tables that pipelines share, and have the rest read; what fails is told in the view."""
@@ -130,11 +129,15 @@ class Collector:
             try:
                 found = ledgers(self._spark, configs, DAYS_SHOWN)
             except Exception as error:  # noqa: BLE001 - whatever it is, the page says it
-                self._failure = f"{root}: {why(error)}"
+                withholds = any(config.name in self._withheld for config in configs)
+                self._failure = f"{root}: {why(error, withholds=withholds)}"
                 for config in configs:
                     self._ledgers[config.name] = self._ledgers[config.name].failed(self._failure)
             else:
-                self._ledgers |= {name: Reading(ledger, began) for name, ledger in found.items()}
+                self._ledgers |= {
+                    name: Reading(_harmless_ledger(ledger) if name in self._withheld else ledger, began)
+                    for name, ledger in found.items()
+                }
 
     def wait_for_news(self, most_s: float) -> None:
         """Wait until a pipeline was read, or for some seconds at most."""
@@ -183,17 +186,45 @@ def _read_lake(pipeline: Pipeline, before: LakeFigures | None) -> LakeFigures:
     else:
         reasons = unresolved_reasons(pipeline) if state else ()
     publish = query_files(spark, pipeline.checkpoint("publish")).query if pipeline.config.publish else None
-    return LakeFigures(tuple(streams(pipeline)), reasons, state, bool(pipeline.contract.personal), publish)
+    withholds = bool(pipeline.contract.personal)
+    stages = (_harmless_stage(each) if withholds else each for each in streams(pipeline))
+    return LakeFigures(tuple(stages), reasons, state, withholds, publish)
 
 
 def _read_cluster(pipeline: Pipeline, before: ClusterFigures | None) -> ClusterFigures:
-    stages = tuple(DiagnosedStage(each.evidence, _texts(each)) for each in lag(pipeline))
+    withholds = bool(pipeline.contract.personal)
+    told = (_harmless(each) if withholds else each for each in lag(pipeline))
+    stages = tuple(DiagnosedStage(each.evidence, _texts(each)) for each in told)
     try:
         found = diagnose_racks(pipeline, (), None, 0.0)
     except Exception as error:  # noqa: BLE001 - what is known of the lag is shown all the same
-        return ClusterFigures(stages, rack_failure=why(error))
+        return ClusterFigures(stages, rack_failure=why(error, withholds=withholds))
     shares = found.advice.shares if found.executors else {}
     return ClusterFigures(stages, RackFigures(found.mode, shares, tuple(found.advice.hints)))
+
+
+def _harmless(stage: StageLag) -> StageLag:
+    """Return a stage without the causes of failures, which may name values of records."""
+    symptoms = tuple(
+        replace(each, figures={**each.figures, "failure": WITHHELD}) if "failure" in each.figures else each
+        for each in stage.diagnosis.evidence
+    )
+    diagnosis = replace(stage.diagnosis, evidence=symptoms)
+    return replace(stage, evidence=_harmless_stage(stage.evidence), diagnosis=diagnosis)
+
+
+def _harmless_stage(evidence: Evidence) -> Evidence:
+    stream, refusal = evidence.stream, evidence.refusal
+    return replace(
+        evidence,
+        stream=replace(stream, failure=WITHHELD) if stream and stream.failure else stream,
+        refusal=replace(refusal, failure=WITHHELD) if refusal else None,
+    )
+
+
+def _harmless_ledger(ledger: PipelineLedger) -> PipelineLedger:
+    steps = (replace(each, detail=WITHHELD) if each.status == "failed" else each for each in ledger.steps)
+    return replace(ledger, steps=tuple(steps))
 
 
 def _texts(stage: StageLag) -> DiagnosisTexts:

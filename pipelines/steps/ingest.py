@@ -25,7 +25,7 @@ from pipelines.kafka.source import read_envelopes
 from pipelines.kafka.topics import Topic, find_topic, require_same_topic
 from pipelines.ledger.forgotten_places import emptied_on_arrival, places_ahead
 from pipelines.racks.traffic import RackTraffic, RackTrafficMeter
-from pipelines.spark.checkpoints import QueryFiles, query_files
+from pipelines.spark.checkpoints import QueryFiles, has_begun, query_files
 from pipelines.spark.ingest_plans import ends_of, offsets_in, read_until
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.streams import Trigger, run_query
@@ -185,12 +185,9 @@ def _refuse_latest(pipeline: Pipeline, files: QueryFiles) -> None:
         ConfigError: it would.
     """
     config = pipeline.config
-    has_begun = files.query is not None or BEGIN in files.note
-    if (
-        has_begun
-        or config.kafka.starting_offsets != "latest"
-        or "starting_offsets_latest" in config.accept_risks
-    ):
+    if config.kafka.starting_offsets != "latest" or "starting_offsets_latest" in config.accept_risks:
+        return
+    if BEGIN in files.note or has_begun(pipeline.spark, files):
         return
     raise ConfigError(
         f"kafka.starting_offsets: {refusal('starting_offsets_latest', 'latest on a first start', 'earliest')}"

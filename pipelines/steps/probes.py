@@ -36,7 +36,7 @@ from pipelines.publishing.settings import settings_of, sink_of
 from pipelines.racks.topology import describe_racks
 from pipelines.runtime.jars import jar_state
 from pipelines.runtime.java import find_java
-from pipelines.spark.checkpoints import query_files
+from pipelines.spark.checkpoints import has_begun, query_files
 from pipelines.spark.ingest_plans import read_until
 from pipelines.spark.log_store import is_on_s3
 from pipelines.spark.pipeline import Pipeline
@@ -92,8 +92,9 @@ def stream_facts(pipeline: Pipeline) -> dict[Query, StreamFacts]:
 def _stream(pipeline: Pipeline, query: Query) -> StreamFacts:
     checkpoint = pipeline.checkpoint(query)
     files, progress = query_files(pipeline.spark, checkpoint), read_progress(pipeline.spark, checkpoint)
+    is_under_way = has_begun(pipeline.spark, files) if query == "ingest" else files.query is not None
     return StreamFacts(
-        files.query is not None or BEGIN in files.note,
+        is_under_way or BEGIN in files.note,
         progress,
         read_refusal(pipeline.spark, checkpoint, progress),
         read_until(pipeline) if query == "ingest" else {},

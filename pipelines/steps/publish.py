@@ -18,7 +18,7 @@ from pipelines.delta.stream_check import refuse_lost_speed
 from pipelines.delta.table_properties import keep_versions
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.fault_points import Point, reach
-from pipelines.ledger.catalog import CERTIFICATIONS
+from pipelines.ledger.catalog import CERTIFICATIONS, PUBLISHED_DAYS
 from pipelines.ledger.certifications import ensure_ledger
 from pipelines.publishing.cluster import (
     asking,
@@ -85,8 +85,7 @@ def publish(pipeline: Pipeline, *, once: bool) -> PublishedStream:
     diagnosis = diagnose_publishing(config)
     for warning in diagnosis.warnings:
         _log.warning("%s", warning)
-    has_begun = query_files(pipeline.spark, pipeline.checkpoint("publish")).query is not None
-    if not has_begun and "slots_over_partitions" not in config.accept_risks:
+    if "slots_over_partitions" not in config.accept_risks and not _has_begun(pipeline):
         refuse_idle_slots(sink_of(config), diagnosis.facts)
     _ensure_sources(pipeline)
     avro = values_of(pipeline)
@@ -106,6 +105,17 @@ def publish(pipeline: Pipeline, *, once: bool) -> PublishedStream:
         batches=totals.batches,
         unsent=tuple(unsent(pipeline, publishes.topic_id)),
     )
+
+
+def _has_begun(pipeline: Pipeline) -> bool:
+    """Return whether the pipeline was published before, also if its checkpoint was moved aside since."""
+    if query_files(pipeline.spark, pipeline.checkpoint("publish")).query is not None:
+        return True
+    if PUBLISHED_DAYS.exists(pipeline) and not PUBLISHED_DAYS.rows(pipeline).isEmpty():
+        return True
+    sink = sink_of(pipeline.config)
+    with asking(sink) as cluster:
+        return bool(read_slot_progress(cluster, sink))
 
 
 def _ensure_sources(pipeline: Pipeline) -> None:

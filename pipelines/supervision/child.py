@@ -15,6 +15,7 @@ from pipelines.errors import InfrastructureError
 from pipelines.runtime.processes import PARENT_VARIABLE
 from pipelines.supervision.output import LastError, Printer, StreamName
 from pipelines.supervision.restarts import StreamExit
+from pipelines.supervision.run_lock import RunLock
 
 _STANDARD_OUTPUT, _STANDARD_ERROR = 1, 2
 # Something that the stream has started may keep the pipes open.
@@ -29,11 +30,13 @@ class Program:
         name: the stream.
         command: the program and its arguments.
         environment: additions to that of this process.
+        lock: what keeps others from running the stream, and what it inherits; None if nothing does.
     """
 
     name: StreamName
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
+    lock: RunLock | None = None
 
 
 class Child:
@@ -63,12 +66,15 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env={**os.environ, **program.environment, PARENT_VARIABLE: "1"},
+                pass_fds=(program.lock.descriptor,) if program.lock else (),
             )
         except OSError as error:
             raise InfrastructureError(
                 f"{self.name}: {program.command[0]} cannot be started: {error.strerror}; check the memory and"
                 " the number of processes that this machine allows"
             ) from None
+        if program.lock:
+            program.lock.note(self._process.pid)
         # It is there, if only as a zombie, until it is waited for.
         self._identity = psutil.Process(self._process.pid)
         self._printing = [

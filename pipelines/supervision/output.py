@@ -2,12 +2,15 @@
 
 import json
 import os
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import Condition, Lock, Thread
 from typing import BinaryIO, Final
 
 _LONGEST_LINE: Final = 1 << 20
+_MOST_WAITING: Final = 8 << 20
+_FLUSHED_WITHIN_S: Final = 5.0
 _SAID_ERROR: Final = "error: "
 
 
@@ -71,21 +74,86 @@ class LastError:
             self.text = error if isinstance(error, str) else self.text
 
 
+class _Outlet:
+    """Writes lines to a file descriptor in a thread of its own, as fast as they are read there."""
+
+    def __init__(self, to: int, mark: Mark, most_bytes: int) -> None:
+        self._to, self._mark, self._most_bytes = to, mark, most_bytes
+        self._lines: deque[bytes] = deque()
+        self._bytes = 0
+        self._dropped: dict[StreamName, int] = {}
+        self._changed = Condition()
+        Thread(target=self._write, name=f"output-{to}", daemon=True).start()
+
+    def put(self, name: StreamName, line: str) -> None:
+        """Have a line written; if too many wait already, it is dropped and counted."""
+        text = f"{line}\n".encode()
+        with self._changed:
+            if self._bytes + len(text) > self._most_bytes:
+                self._dropped[name] = self._dropped.get(name, 0) + 1
+                return
+            self._tell_dropped(name)
+            self._append(text)
+
+    def flush(self, within_s: float) -> None:
+        """Wait until all lines are written, for so many seconds at most."""
+        with self._changed:
+            for name in [*self._dropped]:
+                self._tell_dropped(name)
+            self._changed.wait_for(lambda: not self._bytes, within_s)
+
+    def _tell_dropped(self, name: StreamName) -> None:
+        if count := self._dropped.pop(name, 0):
+            words = f"{count} lines were dropped here, since nobody read them in time"
+            self._append(f"{self._mark(name, words)}\n".encode())
+
+    def _append(self, text: bytes) -> None:
+        self._lines.append(text)
+        self._bytes += len(text)
+        self._changed.notify_all()
+
+    def _write(self) -> None:
+        is_open = True
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: bool(self._lines))
+                text = self._lines.popleft()
+            is_open = is_open and _is_written(self._to, text)
+            with self._changed:
+                # Counted until it is written, so that who waits for that waits for all of it.
+                self._bytes -= len(text)
+                self._changed.notify_all()
+
+
+def _is_written(to: int, text: bytes) -> bool:
+    """Write a text; return whether there is still somebody who can read."""
+    rest = memoryview(text)
+    try:
+        while rest:
+            rest = rest[os.write(to, rest) :]
+    except OSError:
+        return False
+    return True
+
+
 @dataclass
 class Printer:
     """Prints whole lines of several streams, each to where the stream printed it.
 
     Attributes:
         mark: names the stream in a line.
+        most_bytes: lines of so many bytes wait for whoever reads them; more are dropped and counted.
     """
 
     mark: Mark
+    most_bytes: int = _MOST_WAITING
+    _outlets: dict[int, _Outlet] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def pass_on(self, lines: BinaryIO, to: int, name: StreamName, last_error: LastError) -> None:
         """Print the lines of a stream until it closes its output.
 
-        A stream never waits for whoever reads this: what can no longer be written is dropped.
+        A stream never waits for whoever reads this: what cannot be written in time, or no longer, is dropped.
 
         Args:
             lines: what the stream prints.
@@ -93,18 +161,18 @@ class Printer:
             name: the stream.
             last_error: notes its errors.
         """
+        with self._lock:
+            outlet = self._outlets.get(to) or _Outlet(to, self.mark, self.most_bytes)
+            self._outlets[to] = outlet
         with lines:
             while line := lines.readline(_LONGEST_LINE):
                 text = line.decode(errors="replace").rstrip("\r\n")
                 last_error.look_at(text)
-                self.print(self.mark(name, text), to)
+                outlet.put(name, self.mark(name, text))
 
-    def print(self, text: str, to: int) -> None:
-        """Print a line as it is."""
-        rest = memoryview(f"{text}\n".encode())
+    def flush(self, within_s: float = _FLUSHED_WITHIN_S) -> None:
+        """Wait until the lines so far are written, for so many seconds at most if nobody reads them."""
         with self._lock:
-            try:
-                while rest:
-                    rest = rest[os.write(to, rest) :]
-            except OSError:
-                return
+            outlets = [*self._outlets.values()]
+        for each in outlets:
+            each.flush(within_s)

@@ -5,8 +5,10 @@ from typing import Final
 
 from pipelines.errors import AuditFailed, ConfigError, SourceError
 
-PERMANENT: Final = frozenset({ConfigError.exit_code, AuditFailed.exit_code, SourceError.exit_code})
-"""Exit codes after which another start gives the same result."""
+REFUSALS: Final = frozenset({ConfigError.exit_code, AuditFailed.exit_code, SourceError.exit_code})
+"""Exit codes after which another start mostly gives the same result."""
+_PERMANENT: Final = AuditFailed.exit_code
+_OF_SOURCE: Final = SourceError.exit_code
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,9 @@ class RestartPolicy:
         jitter: the share of a pause that chance may take off, from 0 to 1, so that streams that failed
             together do not start together.
         healthy_after_s: a run of so many seconds was healthy: pauses begin again with the first.
+        most_refusals: restarts after refusals without a healthy run in between, where a refusal may pass.
+        settling_s: seconds since supervision began in which a stream of an earlier supervisor may still end,
+            so that a refusal of the source may pass.
     """
 
     most_restarts: int = 15
@@ -29,6 +34,8 @@ class RestartPolicy:
     longest_pause_s: float = 120.0
     jitter: float = 0.25
     healthy_after_s: float = 600.0
+    most_refusals: int = 5
+    settling_s: float = 300.0
 
 
 @dataclass(frozen=True)
@@ -53,10 +60,16 @@ class RestartHistory:
     Attributes:
         restarts_s: when its restarts were decided, those of the last window alone.
         in_a_row: failures since the last healthy run.
+        refusals: restarts after refusals since the last healthy run.
+        has_run_well: whether there was a healthy run.
+        supervised_s: since when the stream is supervised.
     """
 
     restarts_s: tuple[float, ...] = ()
     in_a_row: int = 0
+    refusals: int = 0
+    has_run_well: bool = False
+    supervised_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -102,19 +115,36 @@ def decide(policy: RestartPolicy, history: RestartHistory, ended: StreamExit, ch
     """
     if ended.code == 0:
         return Stopped()
-    if ended.code in PERMANENT:
-        return GivenUp(f"exit code {ended.code}, after which another start gives the same result")
+    if ended.ended_s - ended.began_s >= policy.healthy_after_s:
+        history = replace(history, in_a_row=0, refusals=0, has_run_well=True)
+    if ended.code in REFUSALS:
+        if not _may_pass(policy, history, ended):
+            return GivenUp(f"exit code {ended.code}, after which another start gives the same result")
+        if history.refusals >= policy.most_refusals:
+            return GivenUp(f"exit code {ended.code}, after {history.refusals} restarts that ended likewise")
+        history = replace(history, refusals=history.refusals + 1)
     recent = tuple(at for at in history.restarts_s if ended.ended_s - at < policy.window_s)
     if len(recent) >= policy.most_restarts:
         minutes = policy.window_s / 60
         return GivenUp(f"{_how(ended.code)}, after {len(recent)} restarts in {minutes:g} minutes")
-    was_healthy = ended.ended_s - ended.began_s >= policy.healthy_after_s
-    in_a_row = 1 if was_healthy else history.in_a_row + 1
+    in_a_row = history.in_a_row + 1
     # Beyond this power the longest pause is reached anyway, and a float would overflow.
     longest = min(policy.first_pause_s * 2.0 ** min(in_a_row - 1, 64), policy.longest_pause_s)
     pause_s = longest * (1 - policy.jitter * chance)
     kept = replace(history, restarts_s=(*recent, ended.ended_s), in_a_row=in_a_row)
     return Restart(pause_s, kept)
+
+
+def _may_pass(policy: RestartPolicy, history: RestartHistory, ended: StreamExit) -> bool:
+    """Return whether another start may give another result, though the stream was refused.
+
+    What has run is refused while brokers that restart do not know the topic yet. And the checkpoint is
+    refused while a stream of an earlier supervisor still writes with it.
+    """
+    if ended.code == _PERMANENT:
+        return False
+    is_settling = ended.ended_s - history.supervised_s < policy.settling_s
+    return history.has_run_well or (ended.code == _OF_SOURCE and is_settling)
 
 
 def _how(code: int) -> str:

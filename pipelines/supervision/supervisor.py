@@ -13,7 +13,7 @@ from pipelines.errors import InfrastructureError, OncelakeError
 from pipelines.supervision.child import Child, Program
 from pipelines.supervision.output import Printer, StreamName
 from pipelines.supervision.restarts import (
-    PERMANENT,
+    REFUSALS,
     GivenUp,
     Restart,
     RestartHistory,
@@ -105,7 +105,8 @@ class Supervisor:
         Returns:
             What became of each, in the same order.
         """
-        streams = [_Stream(program, due_s=time.monotonic()) for program in programs]
+        now = time.monotonic()
+        streams = [_Stream(program, now, history=RestartHistory(supervised_s=now)) for program in programs]
         while any(each.outcome is None for each in streams):
             self._start_due(streams)
             try:
@@ -154,10 +155,13 @@ class Supervisor:
                 _log.info("%s: ended with exit code 0; it is not started again", name)
             case GivenUp():
                 reason = f"{decision.reason}{f': {said}' if said else ''}"
-                code = ended.exit.code if ended.exit.code in PERMANENT else OncelakeError.exit_code
+                code = ended.exit.code if ended.exit.code in REFUSALS else OncelakeError.exit_code
                 stream.outcome = StreamOutcome(name, "failed", code, stream.restarts, reason)
                 _log.error("%s: given up, the other streams go on: %s", name, reason)
                 self.alarm(stream.outcome)
+        if stream.outcome and stream.program.lock:
+            # Whoever has fixed the cause may run this stream alone, beside the others.
+            stream.program.lock.release()
 
     def _stop(self, streams: Sequence[_Stream]) -> None:
         """Ask all streams to end, and kill those that do not."""
@@ -196,7 +200,7 @@ def _of_stopped(stream: _Stream, ended: _Ended) -> StreamOutcome:
     if code in _WELL:
         return StreamOutcome(name, "stopped", 0, stream.restarts)
     said = ended.child.last_error.text if ended.child else None
-    known = code if code in PERMANENT else OncelakeError.exit_code
+    known = code if code in REFUSALS else OncelakeError.exit_code
     return StreamOutcome(
         name,
         "failed",

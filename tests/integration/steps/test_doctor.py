@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pipelines.config.client_templates import SOURCE_TEMPLATES
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, SourceError
 from pipelines.ledger.leases import lease
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.ingest import ingest
@@ -212,6 +212,13 @@ def test_a_first_start_that_would_skip_records_is_refused_and_accepted_by_name(
     code, summary = patient.examined(*own)
     assert code == 3
     assert found(summary)["first_start_reads_all"] == "error"
+    # A start that died before it knew where to begin leaves an id alone.
+    checkpoint = tmp_path / "lake/ops/checkpoints/flights/ingest"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "metadata").write_text('{"id":"5b4f2f0e-0e0c-4a41-9f55-4a7d34d5a8d1"}')
+    with pytest.raises(ConfigError, match="latest on a first start"):
+        records()
+    assert found(patient.examined(*own)[1])["first_start_reads_all"] == "error"
     assert records("accept_risks=[starting_offsets_latest]") == 0
     # It has begun, so nothing is skipped from now on.
     send(broker, name, 2)
@@ -220,15 +227,35 @@ def test_a_first_start_that_would_skip_records_is_refused_and_accepted_by_name(
 
 
 def test_a_stream_that_has_not_begun_refuses_slots_without_a_partition(
-    patient: Patient, contract: DataContract, tmp_path: Path
+    patient: Patient, contract: DataContract, topic: MakeTopic, tmp_path: Path
 ) -> None:
-    new = patient.copied(tmp_path)
-    shutil.rmtree(load_config("flights", environ={}, settings=new.settings).checkpoint("publish"))
-    config = load_config("flights", environ={}, settings=(*new.settings, "publish.slots=3"))
+    own = (f"publish.progress_topic={topic(partitions=1)}", f"lake.root={tmp_path}/lake", "publish.slots=3")
+    config = load_config("flights", environ={}, settings=(*patient.settings, *own))
     with pytest.raises(
         ConfigError, match=r"publish\.slots: found 3, expected 2 at most.*add slots_over_part"
     ):
         publish(Pipeline(patient.lake.spark, config, contract), once=True)
+
+
+@pytest.mark.parametrize("knows", ["the lake", "the cluster"])
+def test_a_stream_whose_checkpoint_was_moved_aside_has_begun(
+    knows: str, patient: Patient, contract: DataContract, topic: MakeTopic, tmp_path: Path
+) -> None:
+    settings = (*patient.copied(tmp_path).settings, "publish.slots=3")
+    config = load_config("flights", environ={}, settings=settings)
+    Path(config.checkpoint("publish")).rename(tmp_path / "aside")
+    if knows == "the cluster":
+        shutil.rmtree(config.ops_table("published_days"))
+    else:
+        other = (f"publish.progress_topic={topic(partitions=1)}",)
+        config = load_config("flights", environ={}, settings=(*settings, *other))
+    pipeline = Pipeline(patient.lake.spark, config, contract)
+    if knows == "the cluster":
+        # Not for its slots, but for progress without a checkpoint; `publish reset` is the way out.
+        with pytest.raises(SourceError, match=r"its checkpoint .* does not exist"):
+            publish(pipeline, once=True)
+    else:
+        publish(pipeline, once=True)
 
 
 def test_kafkas_client_knows_the_settings_of_the_templates(spark: SparkSession) -> None:

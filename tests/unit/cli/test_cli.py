@@ -29,6 +29,13 @@ def alone(*words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=60, check=False)
 
 
+LOSING = (
+    *("--pipeline", "flights"),
+    *("--set", "quarantine.dead_letter_topic=broken"),
+    *("--set", "kafka.options.acks='1'"),
+)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -52,6 +59,8 @@ def alone(*words: str) -> "subprocess.CompletedProcess[str]":
         (["nightly_batch", "--all", "--conf-dir", "none"], "none/base/pipelines: no pipeline (*.yml) here"),
         (["nightly_batch", "--all", "--date", "2099-01-01"], "2099-01-01 is not over"),
         (["validate", "--pipeline", "flights", "--date", "2099-01-01"], "2099-01-01 is not over"),
+        (["speed_stream", *LOSING], "add acks_not_all to accept_risks"),
+        (["plan", *LOSING], "add acks_not_all to accept_risks"),
         (["run"], "name pipelines with --pipeline, or take all with --all"),
         (["run", "--all", "--pipeline", "flights"], "or take all with --all: one of the two"),
         (["run", "--pipeline", "flihgts"], "did you mean 'flights'?"),

@@ -1,4 +1,4 @@
-"""Settings that lose data or cause storms are refused in one message, or accepted by name."""
+"""Settings that lose data or cause storms are found, and refused by the job that would do the harm."""
 
 from typing import get_args
 
@@ -6,20 +6,22 @@ import pytest
 
 from pipelines.config.loader import load_config
 from pipelines.config.risks import RISKS, RiskName
-from pipelines.config.taken_risks import taken
+from pipelines.config.taken_risks import require_safe_dead_letters, taken
 from pipelines.errors import ConfigError
 
 COPIES = "quarantine.dead_letter_topic=broken"
 PUBLISHES = "publish.topic=out"
 
 # What takes a risk, and what of it does not.
-TAKEN: list[tuple[RiskName, tuple[str, ...], str]] = [
+LOSES_DEAD_LETTERS: list[tuple[RiskName, tuple[str, ...], str]] = [
     ("acks_not_all", (COPIES, "kafka.options.acks=1"), "kafka.options.acks: found '1', expected 'all'"),
     (
         "idempotence_off",
         (COPIES, "kafka.options.enable.idempotence=False"),
         "kafka.options.enable.idempotence: found 'False', expected 'true'",
     ),
+]
+HARMS_NO_JOB_OF_TODAY: list[tuple[RiskName, tuple[str, ...], str]] = [
     (
         "session_under_three_heartbeats",
         ("kafka.options.session.timeout.ms=8999",),
@@ -45,11 +47,24 @@ TAKEN: list[tuple[RiskName, tuple[str, ...], str]] = [
         (PUBLISHES, "publish.options.max.poll.interval.ms=9999"),
         "expected publish.trigger_interval (10 seconds) at least",
     ),
+    (
+        "session_under_three_heartbeats",
+        ("kafka.options.session.timeout.ms='+6000'",),
+        "kafka.options.session.timeout.ms: found '+6000'",
+    ),
+    (
+        "session_under_three_heartbeats",
+        ("kafka.options.heartbeat.interval.ms=' 20000'",),
+        "kafka.options.heartbeat.interval.ms: found ' 20000'",
+    ),
 ]
 SAFE = [
     # Nobody sends by these.
     ("kafka.options.acks=1", "kafka.options.enable.idempotence=false"),
     (COPIES, "kafka.options.acks=-1", "kafka.options.enable.idempotence=true"),
+    (COPIES, "kafka.options.acks=ALL"),
+    (COPIES, "kafka.options.acks=' all'", "kafka.options.enable.idempotence=' True'"),
+    ("kafka.options.max.poll.interval.ms='99999999999999999999'",),
     ("kafka.options.session.timeout.ms=9000",),
     ("kafka.options.session.timeout.ms=6000", "kafka.options.heartbeat.interval.ms=2000"),
     ("kafka.options.heartbeat.interval.ms=15000",),
@@ -61,18 +76,31 @@ SAFE = [
 ]
 
 
-@pytest.mark.parametrize(("risk", "settings", "said"), TAKEN)
-def test_a_risk_is_refused_with_its_setting_and_its_name_and_accepted_by_that(
+@pytest.mark.parametrize(("risk", "settings", "said"), LOSES_DEAD_LETTERS)
+def test_what_loses_dead_letters_is_refused_with_its_setting_and_its_name_and_accepted_by_that(
     risk: RiskName, settings: tuple[str, ...], said: str
 ) -> None:
+    config = load_config("flights", environ={}, settings=settings)
     with pytest.raises(ConfigError) as refused:
-        load_config("flights", environ={}, settings=settings)
+        require_safe_dead_letters(config)
     message = str(refused.value)
     assert said in message
     assert RISKS[risk].harm in message
     assert message.endswith(f"add {risk} to accept_risks")
-    config = load_config("flights", environ={}, settings=(*settings, f"accept_risks=[{risk}]"))
-    assert [each.name for each in taken(config)] == [risk]
+    accepting = load_config("flights", environ={}, settings=(*settings, f"accept_risks=[{risk}]"))
+    require_safe_dead_letters(accepting)
+    assert [each.name for each in taken(accepting)] == [risk]
+
+
+@pytest.mark.parametrize(("risk", "settings", "said"), HARMS_NO_JOB_OF_TODAY)
+def test_what_harms_no_job_is_known_and_stops_none(
+    risk: RiskName, settings: tuple[str, ...], said: str
+) -> None:
+    config = load_config("flights", environ={}, settings=settings)
+    require_safe_dead_letters(config)
+    (found,) = taken(config)
+    assert found.name == risk
+    assert said in f"{found.setting}: found {found.found}, expected {found.expected}"
 
 
 @pytest.mark.parametrize("settings", SAFE)
@@ -83,14 +111,15 @@ def test_what_is_safe_goes_on(settings: tuple[str, ...]) -> None:
 def test_to_accept_one_risk_accepts_no_other() -> None:
     settings = (COPIES, "kafka.options.acks=0", "accept_risks=[idempotence_off]")
     with pytest.raises(ConfigError, match="add acks_not_all to accept_risks"):
-        load_config("flights", environ={}, settings=settings)
+        require_safe_dead_letters(load_config("flights", environ={}, settings=settings))
     with pytest.raises(ConfigError, match="expected 'starting_offsets_latest'"):
         load_config("flights", environ={}, settings=["accept_risks=[everything]"])
 
 
 def test_a_value_among_the_secrets_is_refused_unseen() -> None:
+    config = load_config("flights", environ={}, settings=[COPIES, "kafka.secrets.acks=hush"])
     with pytest.raises(ConfigError, match=r"\.acks: found a value that is not shown") as refused:
-        load_config("flights", environ={}, settings=[COPIES, "kafka.secrets.acks=hush"])
+        require_safe_dead_letters(config)
     assert "hush" not in str(refused.value)
 
 

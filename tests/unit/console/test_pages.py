@@ -7,11 +7,12 @@ import re
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from pipelines.console.pages import Site, page_name, render_overview, render_pipeline, script
-from pipelines.console.view import ClusterFigures, LakeFigures, LakeView, PipelineView, Reading
+from pipelines.console.view import ClusterFigures, LakeFigures, LakeView, PipelineView, Reading, unread
 from pipelines.report.model.records import QuarantineExample, QuarantineReason
 from tests.support.consoles import NOW, TODAY, ago, lake_view, many, pipeline, stage, troubled
 from tests.support.pages import Page
@@ -256,3 +257,28 @@ def test_the_stages_of_one_that_publishes_nothing_are_two() -> None:
         cluster=Reading(ClusterFigures((stage("ingest"), stage("speed"))), ago(3)),
     )
     assert "This pipeline publishes nothing." in Page(detail(one)).text
+
+
+@pytest.mark.parametrize("site", [STILL, FILES], ids=["still", "files"])
+def test_a_page_that_stays_as_it_is_tells_moments_and_no_ages(site: Site) -> None:
+    one = troubled()
+    fine = pipeline("slow")
+    waiting, aged = replace(fine.cluster, asked_at=ago(90)), replace(fine.ledger, at=ago(9_000))
+    slow = replace(fine, cluster=waiting, ledger=aged)
+    for text in (overview(lake_view(slow, one), site), detail(slow, site), detail(one, site)):
+        assert " ago" not in Page(text).text
+    assert "no answer since 2026-03-14 09:25:23 UTC" in Page(detail(slow, site)).text
+
+
+def test_what_could_not_be_read_at_all_is_told_and_no_more() -> None:
+    gone, down = Reading[Any](failure="gone"), Reading[Any](failure="down")
+    broken = PipelineView("broken", ledger=gone, lake=gone, cluster=down)
+    refused = PipelineView("refused", "unknown key")
+    assert list(unread(lake_view(pipeline(), broken, refused))) == []
+    assert list(unread(replace(SMALL, failure="s3a://lake: gone"))) == ["s3a://lake: gone"]
+    assert list(unread(lake_view(broken, refused, PipelineView("slow")))) == [
+        "broken: gone",
+        "broken: down",
+        "refused: unknown key",
+        "slow: no answer in time",
+    ]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from demo.waiting import wait_until
-from pipelines.console.readings import Readings
+from pipelines.console.readings import Readings, why
 from pipelines.errors import InfrastructureError
 
 ANSWER_S = 60.0
@@ -115,3 +115,15 @@ def test_if_no_thread_gets_an_answer_what_waits_is_not_waited_for(stopped: list[
     now = datetime.now(UTC)
     assert not sources.readings.is_done(now)
     assert sources.readings.is_done(now + timedelta(seconds=ANSWER_S + 1))
+
+
+def test_a_cause_that_may_hold_personal_data_is_logged_and_not_shown(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    error = ValueError("cannot cast 'Jane Doe' to INT")
+    assert "Jane Doe" in why(error)
+    shown = why(error, withholds=True)
+    assert shown.startswith("ValueError: the log says why")
+    assert "Jane Doe" not in shown
+    assert "Jane Doe" in caplog.text
+    assert why(InfrastructureError("no answer"), withholds=True) == "no answer"

@@ -9,10 +9,11 @@ from threading import Thread
 
 import pytest
 
-from pipelines.console.site import Desk
+from pipelines.console.site import Desk, host_name
 from pipelines.console.view import LakeView
 from pipelines.runtime.http_server import threading_server
 from tests.support.consoles import lake_view, pipeline, troubled
+from tests.support.pages import Page
 
 
 class Asked:
@@ -163,3 +164,22 @@ def test_a_page_that_is_asked_not_to_renew_itself_does_not(asked: Asked) -> None
     still = asked.ask("/?refresh=off")[2]
     assert "console.js" not in still
     assert 'http-equiv="refresh"' not in still
+    assert " ago" not in Page(still).text
+
+
+@pytest.mark.parametrize(
+    ("header", "name"),
+    [
+        ("localhost:8080", "localhost"),
+        ("LAKE.example", "lake.example"),
+        ("127.0.0.1:", "127.0.0.1"),
+        ("[::1]:8080", "::1"),
+        ("[::1]", "::1"),
+        ("::1", "::1"),
+        ("[fe80::A]:80", "fe80::a"),
+        ("[::1]x", "[::1]x"),
+        ("", ""),
+    ],
+)
+def test_a_host_is_known_by_its_name_without_port_and_brackets(header: str, name: str) -> None:
+    assert host_name(header) == name

@@ -23,6 +23,7 @@ from pipelines.deployment.files import yaml_file
 from pipelines.deployment.kubernetes import kubernetes_files
 from pipelines.deployment.pods import Place, Pods
 from pipelines.errors import ConfigError
+from pipelines.yaml import parse_yaml
 from tests.support.deployments import EVERYTHING, all_files, described, documents
 from tests.support.published_schemas import FOLDER, kind_of, unchecked
 
@@ -106,13 +107,45 @@ def test_values_of_variables_are_never_in_the_files(everything: Described) -> No
         "notify: {webhook: 'https://hooks/hush-hush'}",
         "notify: {webhook: '${HOOK}', headers: {Authorization: hush-hush}}",
         "spark: {conf: {spark.hadoop.fs.s3a.secret.key: hush-hush}}",
+        "spark: {conf: {spark.driver.extraJavaOptions: '-Xss4m -Djavax.net.ssl.keyStorePassword=hush-hush'}}",
+        "notify: {webhook: 'https://hooks/${TEAM}/hush-hush'}",
+        "notify: {webhook: '${HOOK}', headers: {Authorization: 'Bearer ${PART}hush-hush'}}",
+        'kafka: {secrets: {sasl.jaas.config: \'x required username="${USER}" password="hush-hush";\'}}',
+        "notify: {command: [curl, -H, 'Authorization: Bearer hush-hush', '${URL}']}",
+        "notify: {command: [curl, -uhush-hush]}",
+        "notify: {command: [curl, '--user=hush-hush']}",
+        "notify: {command: [curl, 'https://hooks/${TEAM}/hush-hush']}",
     ],
 )
 def test_a_secret_in_a_file_is_refused_and_not_shown(setting: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="expected an environment variable") as refused:
+    with pytest.raises(ConfigError, match=r"environment variables?, \$\{NAME\}") as refused:
         described(tmp_path, setting)
     assert "conf/prod/pipelines/flights.yml" in str(refused.value)
     assert "hush-hush" not in str(refused.value)
+
+
+def test_secrets_in_variables_and_in_comments_are_in_no_file(tmp_path: Path) -> None:
+    of = described(
+        tmp_path,
+        """notify:  # the token was hush-hush
+          command: [curl, -H, "${HEADER}", --data-binary, "${BODY}", "${URL}"]  # hush-hush
+          # webhook: https://hooks/hush-hush
+          webhook: ${HOOK}
+        """,
+    )
+    text = "".join(each.text for files in all_files(of).values() for each in files)
+    assert "${HEADER}" in text
+    assert "hush-hush" not in text
+
+
+def test_files_say_what_they_said_with_their_comments(tmp_path: Path) -> None:
+    written = """spark:
+  conf: {spark.a: '010', spark.b: '1:30', spark.c: 'yes', spark.d: "a\\nb", spark.e: '# none', spark.f: 'é'}
+decode: {max_future: 90 minutes}
+"""
+    of = described(tmp_path, written)
+    (text,) = (text for path, text in of.files.items() if path.endswith("prod/pipelines/flights.yml"))
+    assert parse_yaml(text, "file", ConfigError).items() >= parse_yaml(written, "file", ConfigError).items()
 
 
 def test_a_variable_where_a_number_is_needed_says_what_to_do(tmp_path: Path) -> None:

@@ -154,6 +154,38 @@ CASES = [
         configured("ingest.trigger_interval=10 seconds"),
     ),
     Case(
+        "dead_letters_are_acknowledged",
+        "error",
+        configured("kafka.options.acks='1'"),
+        "kafka.options.acks is '1': a broker that fails loses",
+        configured("kafka.options.acks=' ALL'"),
+    ),
+    Case(
+        "dead_letters_are_sent_once",
+        "error",
+        configured("kafka.options.enable.idempotence='False'"),
+        "kafka.options.enable.idempotence is 'False'",
+        configured("kafka.options.enable.idempotence=' True'"),
+    ),
+    Case(
+        "session_outlasts_heartbeats",
+        "warning",
+        configured("kafka.options.session.timeout.ms='6000'"),
+        "kafka.options.session.timeout.ms is '6000'",
+        configured("kafka.options.session.timeout.ms='9000'"),
+    ),
+    Case(
+        "poll_interval_outlasts_triggers",
+        "warning",
+        configured(
+            "kafka.options.max.poll.interval.ms='300000'",
+            "ingest.trigger_interval=10 minutes",
+            "batch.seal_wait=1 hour",
+        ),
+        "kafka.options.max.poll.interval.ms is '300000'",
+        configured("kafka.options.max.poll.interval.ms='300000'"),
+    ),
+    Case(
         "first_start_reads_all",
         "error",
         configured("kafka.starting_offsets=latest", streams={**STREAMS, "ingest": StreamFacts()}),

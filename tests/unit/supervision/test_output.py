@@ -3,15 +3,18 @@
 import io
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from demo.waiting import wait_until
 from pipelines.supervision.output import LastError, Printer, StreamName, mark_json, mark_text
 
 NAME = StreamName("flights", "ingest")
+WITHIN_S = 60
 
 
 @given(st.text())
@@ -48,6 +51,7 @@ def test_lines_are_passed_on_whole_and_go_on_when_nobody_reads(tmp_path: Path) -
     printer, path = Printer(mark_text), tmp_path / "out"
     to = os.open(path, os.O_WRONLY | os.O_CREAT)
     printer.pass_on(io.BytesIO(b"one\ntw\xff\r\nlast"), to, NAME, LastError())
+    printer.flush(WITHIN_S)
     os.close(to)
     assert path.read_text().splitlines() == [
         f"flights/ingest | {each}" for each in ("one", "tw\N{REPLACEMENT CHARACTER}", "last")
@@ -55,6 +59,40 @@ def test_lines_are_passed_on_whole_and_go_on_when_nobody_reads(tmp_path: Path) -
     reading, writing = os.pipe()
     os.close(reading)
     lines = io.BytesIO(b"x\n" * 1000)
-    printer.pass_on(lines, writing, NAME, LastError())
+    gone = Printer(mark_text)
+    gone.pass_on(lines, writing, NAME, LastError())
+    gone.flush(WITHIN_S)
     os.close(writing)
     assert lines.closed
+
+
+def test_a_reader_that_stands_still_stops_no_stream_and_learns_how_many_lines_it_missed(
+    tmp_path: Path,
+) -> None:
+    reading, writing = os.pipe()
+    printer = Printer(mark_json, most_bytes=200_000)
+    # More than a pipe and the buffer take; who reads the other output goes on.
+    printer.pass_on(io.BytesIO(b"%s\n" % (b"x" * 999) * 2_000), writing, NAME, LastError())
+    path = tmp_path / "other"
+    other = os.open(path, os.O_WRONLY | os.O_CREAT)
+    printer.pass_on(io.BytesIO(b"heard\n"), other, NAME, LastError())
+    wait_until(lambda: "heard" in path.read_text(), "the other output goes on", WITHIN_S)
+    read = bytearray()
+
+    def take() -> None:
+        while part := os.read(reading, 1 << 16):
+            read.extend(part)
+
+    reader = threading.Thread(target=take)
+    reader.start()
+    printer.flush(WITHIN_S)
+    os.close(writing)
+    os.close(other)
+    reader.join(WITHIN_S)
+    os.close(reading)
+    said = [json.loads(line) for line in read.splitlines()]
+    assert {(each["pipeline"], each["stream"]) for each in said} == {("flights", "ingest")}
+    words = " lines were dropped here, since nobody read them in time"
+    dropped = [each["message"].removesuffix(words) for each in said if each["message"].endswith(words)]
+    assert dropped
+    assert len(said) - len(dropped) + sum(map(int, dropped)) == 2_000

@@ -1,10 +1,12 @@
 """A stream is started again after a failure that may pass, in pauses that grow, and not without end."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.supervision.restarts import (
-    PERMANENT,
+    REFUSALS,
     Decision,
     GivenUp,
     Restart,
@@ -28,7 +30,7 @@ POLICIES = st.builds(
 # Seconds that each run takes, until it fails.
 RUNS = st.lists(st.integers(0, 1000).map(float), max_size=40)
 CHANCES = st.floats(0, 1)
-TRANSIENT = st.integers(-64, 255).filter(lambda code: code != 0 and code not in PERMANENT)
+TRANSIENT = st.integers(-64, 255).filter(lambda code: code != 0 and code not in REFUSALS)
 
 
 def life(
@@ -91,13 +93,81 @@ def test_chance_only_shortens_a_pause_and_by_its_share_at_most(
         assert 5.0 * (1 - policy.jitter) - 1e-9 <= decision.pause_s <= 5.0
 
 
-@given(POLICIES, st.sampled_from(sorted(PERMANENT)), CHANCES)
-def test_what_another_start_does_not_change_is_given_up_at_once(
+def refused(
+    policy: RestartPolicy, codes: list[tuple[int, float]], supervised_s: float = 0.0
+) -> list[Decision]:
+    """What was decided of runs that ended with codes after seconds, until a stream is given up."""
+    at, history, told = supervised_s, RestartHistory(supervised_s=supervised_s), list[Decision]()
+    for code, seconds in codes:
+        decision = decide(policy, history, StreamExit(code, at, at + seconds), 0.0)
+        told.append(decision)
+        if not isinstance(decision, Restart):
+            break
+        at, history = at + seconds + decision.pause_s, decision.history
+    return told
+
+
+@given(POLICIES, st.sampled_from([2, 3]), CHANCES)
+def test_a_first_start_that_is_refused_is_given_up_at_once(
     policy: RestartPolicy, code: int, chance: float
 ) -> None:
     ((_, decision),) = life(policy, [1.0], chance, code)
     assert isinstance(decision, GivenUp)
     assert f"exit code {code}" in decision.reason
+
+
+@given(POLICIES, st.lists(TRANSIENT, max_size=6))
+def test_a_refusal_that_never_ran_well_is_given_up_once_nothing_else_may_still_end(
+    policy: RestartPolicy, before: list[int]
+) -> None:
+    # No run is healthy, and the first minutes are over.
+    runs = [(code, 1.0) for code in before]
+    settled = replace(policy, most_restarts=100, settling_s=1.0)
+    for code in sorted(REFUSALS):
+        told = refused(settled, [*runs, (code, 1.0)])
+        assert isinstance(told[-1], GivenUp)
+
+
+@given(
+    POLICIES,
+    st.integers(0, 8),
+    st.lists(st.tuples(st.sampled_from([2, 4]), st.booleans()), max_size=40),
+)
+def test_after_a_healthy_run_refusals_are_tried_again_and_not_without_end(
+    policy: RestartPolicy, most: int, runs: list[tuple[int, bool]]
+) -> None:
+    policy = replace(policy, most_restarts=100, most_refusals=most, settling_s=0.0)
+    healthy = policy.healthy_after_s + 1
+    told = refused(policy, [(1, healthy), *((code, healthy if well else 0.0) for code, well in runs)])
+    since = 0
+    for (_, well), decision in zip(runs, told[1:], strict=False):
+        since = 1 if well else since + 1
+        assert isinstance(decision, Restart if since <= most else GivenUp)
+        if isinstance(decision, Restart):
+            assert decision.pause_s > 0
+
+
+@given(POLICIES, st.integers(0, 10_000).map(float))
+def test_a_refusal_of_the_source_is_tried_again_while_an_earlier_stream_may_still_end(
+    policy: RestartPolicy, supervised_s: float
+) -> None:
+    policy = replace(policy, most_restarts=100, most_refusals=3, settling_s=50.5)
+    assert isinstance(refused(policy, [(4, 50.0)], supervised_s)[-1], Restart)
+    assert isinstance(
+        refused(policy, [(4, 51.0)], supervised_s)[-1], GivenUp if policy.healthy_after_s > 51 else Restart
+    )
+    told = refused(replace(policy, settling_s=1e6), [(4, 1.0)] * 10, supervised_s)
+    assert [type(each) for each in told] == [Restart] * 3 + [GivenUp]
+
+
+def test_refusals_by_default_outlast_a_stream_that_is_given_two_minutes_to_end() -> None:
+    told = refused(RestartPolicy(jitter=0), [(4, 0.0)] * 10)
+    assert sum(each.pause_s for each in told if isinstance(each, Restart)) > 120
+
+
+@given(POLICIES, st.integers(0, 400).map(float))
+def test_no_start_changes_an_audit(policy: RestartPolicy, seconds: float) -> None:
+    assert isinstance(refused(policy, [(1, policy.healthy_after_s), (3, seconds)])[-1], GivenUp)
 
 
 @given(POLICIES, CHANCES)

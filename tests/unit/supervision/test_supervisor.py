@@ -1,10 +1,12 @@
 """Streams are started again, given up and stopped, as real processes."""
 
+import json
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -14,6 +16,7 @@ from demo.waiting import wait_until
 from pipelines.supervision.child import Program
 from pipelines.supervision.output import Printer, StreamName, mark_text
 from pipelines.supervision.restarts import RestartPolicy
+from pipelines.supervision.run_lock import run_locks
 from pipelines.supervision.supervisor import StreamOutcome, Supervisor
 from tests.support.told import Program as Running
 from tests.support.told import program
@@ -104,12 +107,13 @@ def test_a_stream_that_keeps_failing_is_given_up_and_told_of_and_the_others_go_o
     assert [(each.status, each.exit_code) for each in supervised.stop()] == [("failed", 1), ("stopped", 0)]
 
 
-def test_a_stream_with_a_permanent_failure_is_never_started_again_and_the_end_of_all_is_the_end(
+def test_a_stream_that_is_refused_is_not_started_again_and_the_end_of_all_is_the_end(
     stream: Callable[..., Program], starts: Callable[[str], int]
 ) -> None:
     supervised = Supervised(*(stream(f"code-{code}", f"sys.exit({code})") for code in (2, 3, 4)))
     assert [each.exit_code for each in supervised.wait()] == [2, 3, 4]
-    assert [starts(f"code-{code}") for code in (2, 3, 4)] == [1, 1, 1]
+    # The last may be a refusal while a stream of an earlier supervisor still ends.
+    assert [starts(f"code-{code}") for code in (2, 3, 4)] == [1, 1, 1 + POLICY.most_restarts]
     assert len(supervised.alarms) == 3
 
 
@@ -159,6 +163,31 @@ def test_a_stop_between_two_starts_is_a_good_end(
     wait_until(lambda: starts("speed") == 1 and not running("speed"), "it has failed", WITHIN_S)
     (outcome,) = supervised.stop()
     assert (outcome.status, outcome.exit_code, starts("speed")) == ("stopped", 0, 1)
+
+
+def test_a_stream_holds_the_lock_that_its_supervisor_has_taken(
+    stream: Callable[..., Program], starts: Callable[[str], int], tmp_path: Path
+) -> None:
+    path, one = tmp_path / "run.lock", stream("speed")
+    with run_locks({one.name: path}, 0, print) as locks:
+        supervised = Supervised(replace(one, lock=locks[one.name]))
+        wait_until(lambda: starts("speed") == 1, "it runs", WITHIN_S)
+        (process,) = running("speed")
+        assert str(path) in {each.path for each in process.open_files()}
+        assert json.loads(path.read_text())["stream"] == process.pid
+        supervised.stop()
+
+
+def test_a_stream_that_is_given_up_can_be_run_by_another_supervisor_beside_the_rest(
+    stream: Callable[..., Program], tmp_path: Path
+) -> None:
+    failing, path = stream("ingest", "sys.exit(2)"), tmp_path / "run.lock"
+    with run_locks({failing.name: path}, 0, print) as locks:
+        supervised = Supervised(replace(failing, lock=locks[failing.name]), stream("speed"))
+        wait_until(lambda: bool(supervised.alarms), "it is given up", WITHIN_S)
+        with run_locks({failing.name: path}, WITHIN_S, print) as again:
+            assert set(again) == {failing.name}
+        supervised.stop()
 
 
 SUPERVISOR = f"""
