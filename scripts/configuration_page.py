@@ -54,9 +54,9 @@ override a template, setting by setting. `oncelake plan` shows what is in use.
 """
 _RISKS: Final = """## Risks
 
-A setting that loses data, or that loads the cluster for nothing, is refused with exit code 2 by the job
-that would do the harm, or found by [`oncelake doctor`](doctor.md). No other job is stopped. If you mean it,
-add the name of the risk to `accept_risks`:
+A setting that loses data, or puts needless load on the cluster, is refused with exit code 2 by the job
+that would do the harm, or found by [`oncelake doctor`](doctor.md). All other jobs start. If you accept
+the risk, add its name to `accept_risks`:
 
 ```yaml
 # conf/prod/pipelines/flights.yml

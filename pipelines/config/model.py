@@ -95,7 +95,7 @@ class KafkaConfig(_Model):
             limit. If it is set, a nightly run waits until bronze has all records that Kafka had when the run
             began; with `LogAppendTime`, a later record of each partition is enough.
         connect_timeout: How long to wait for the cluster.
-        template: Settings of the client for a way in which the topic is read: `realtime`, `backfill` or
+        template: Client settings for one way of reading the topic: `realtime`, `backfill` or
             `nightly`, see [Client templates](#client-templates). `kafka.options` overrides them.
         rack: How bytes are kept within a rack.
         options: Other settings of the Kafka client, by its own names, such as `security.protocol`. Those that
@@ -162,7 +162,7 @@ class IngestConfig(_Model):
             micro-batch. Ingest stops if it is further behind.
         offsets_group: Consumer group to which ingest commits the offsets of each micro-batch that is in
             bronze, so that lag tools see them. `{env}` and `{pipeline}` stand for the two names. Ingest does
-            not read by it, and does not wait for the commits. `null` turns it off. See
+            not read from it, and does not wait for the commits. `null` turns it off. See
             [Lag](deploy.md#lag).
     """
 

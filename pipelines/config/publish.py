@@ -48,7 +48,7 @@ class PublishConfig(BaseModel):
             deletes its key from a compacted topic, or a `record` with the event.
         keep_unread: How long `publish_stream` may be stopped. The speed layer and the table of verdicts keep
             their Delta logs for this time. At least 7 days.
-        template: Settings of librdkafka for a way in which events are published: `realtime`, `backfill` or
+        template: Settings of librdkafka for one way of publishing events: `realtime`, `backfill` or
             `nightly`, see [Client templates](#client-templates). `publish.options` overrides them.
         options: Other settings of librdkafka, by its own names, such as `compression.type`.
         secrets: The same, for values that are never shown or logged.

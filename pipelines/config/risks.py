@@ -42,7 +42,7 @@ RISKS: Final[Mapping[RiskName, Risk]] = {
     "starting_offsets_latest": Risk(
         "`kafka.starting_offsets: latest`",
         "records that are in the topic before the first start are never read",
-        "the first start of `ingest_stream` refuses it; a lake that has begun goes on",
+        "the first start of `ingest_stream` refuses it; a stream that has begun starts",
     ),
     "acks_not_all": Risk(
         "`acks` in `kafka.options`, other than `all`, with a dead-letter topic",
