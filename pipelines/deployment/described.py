@@ -1,7 +1,7 @@
 """What is known of a pipeline when its deployment files are written: no value of an environment variable."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
@@ -171,7 +171,7 @@ def describe(name: str, *, env: str, conf_dir: Path, contracts_dir: Path) -> Des
                 f"{error}; variables are not read here, and {_UNKNOWN} stands for one: write the value itself"
             ) from None
         raise
-    _refuse_secrets(read.files)
+    _refuse_secrets(read.files, {name, env})
     contract = load_contract(contracts_dir / config.contract)
     files = dict(_files(name, env, conf_dir)) | {
         f"data_contracts/{config.contract}": _values(contracts_dir / config.contract)
@@ -179,10 +179,11 @@ def describe(name: str, *, env: str, conf_dir: Path, contracts_dir: Path) -> Des
     return Described(config, contract, raw, files)
 
 
-def _refuse_secrets(files: Mapping[str, Mapping[str, str]]) -> None:
+def _refuse_secrets(files: Mapping[str, Mapping[str, str]], known: Collection[str]) -> None:
+    """Refuse secrets in files; words that are known stand in the names of files anyway."""
     for path, settings in files.items():
         for key, text in settings.items():
-            if key == "notify.command" and not _is_command_without_secrets(text):
+            if key == "notify.command" and not _is_command_without_secrets(text, known):
                 raise ConfigError(
                     f"{path}: {key}: expected behind the program names of options, such as -H, and"
                     " environment variables, ${NAME}, each a whole item; got other text, which may be a"
@@ -197,9 +198,9 @@ def _refuse_secrets(files: Mapping[str, Mapping[str, str]]) -> None:
                 )
 
 
-def _is_command_without_secrets(text: str) -> bool:
+def _is_command_without_secrets(text: str, known: Collection[str]) -> bool:
     _, *items = text.split("\n")
-    return all(_OPTION_NAME.fullmatch(item) or _is_variable(item) for item in items)
+    return all(item in known or _OPTION_NAME.fullmatch(item) or _is_variable(item) for item in items)
 
 
 def _holds_secret(key: str, text: str) -> bool:

@@ -128,7 +128,7 @@ def test_secrets_in_variables_and_in_comments_are_in_no_file(tmp_path: Path) -> 
     of = described(
         tmp_path,
         """notify:  # the token was hush-hush
-          command: [curl, -H, "${HEADER}", --data-binary, "${BODY}", "${URL}"]  # hush-hush
+          command: [curl, -H, "${HEADER}", --env, prod, --pipeline, flights, -d, "${BODY}"]  # hush-hush
           # webhook: https://hooks/hush-hush
           webhook: ${HOOK}
         """,

@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,11 +86,13 @@ def starts(tmp_path: Path) -> Callable[[str], int]:
 
 def running(*names: str) -> list[psutil.Process]:
     """The children of this process that stand for streams."""
-    return [
-        each
-        for each in psutil.Process().children()
-        if any(each.cmdline()[-1].endswith(name) for name in names)
-    ]
+    found = []
+    for each in psutil.Process().children():
+        # One that has just ended has no command line any more.
+        with suppress(psutil.Error):
+            if any(each.cmdline()[-1].endswith(name) for name in names):
+                found.append(each)
+    return found
 
 
 def test_a_stream_that_keeps_failing_is_given_up_and_told_of_and_the_others_go_on(

@@ -44,6 +44,7 @@ public final class DecodedColumn {
   }
 
   private static <T> Seq<T> scala(List<T> items) {
-    return CollectionConverters.asScala(items).toSeq();
+    // Not toSeq(), which is ambiguous to the compiler of machines without a JDK.
+    return CollectionConverters.asScala(items).toList();
   }
 }
