@@ -10,6 +10,7 @@ import org.apache.spark.sql.types.AbstractDataType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.ObjectType;
+import scala.collection.immutable.List$;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -44,7 +45,7 @@ public final class DecodedColumn {
   }
 
   private static <T> Seq<T> scala(List<T> items) {
-    // Not toSeq(), which is ambiguous to the compiler of machines without a JDK.
-    return CollectionConverters.asScala(items).toList();
+    // toSeq() of a buffer is ambiguous to the compiler that is used where there is no JDK.
+    return List$.MODULE$.from(CollectionConverters.asScala(items));
   }
 }

@@ -11,7 +11,6 @@ from pipelines.runtime.java import find_java
 from pipelines.runtime.own_jar import build_rack_jar
 
 
-@pytest.mark.long
 def test_the_eclipse_compiler_makes_the_same_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     java = find_java()
     runtime = tmp_path / "runtime" / "bin"
