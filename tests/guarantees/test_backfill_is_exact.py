@@ -191,6 +191,7 @@ def test_a_run_that_dies_is_completed_by_the_next(gaps: Source, point: Point) ->
     gaps.exact()
 
 
+@pytest.mark.thorough
 def test_of_two_backfills_one_works_and_one_that_stood_still_writes_nothing_more(gaps: Source) -> None:
     def meet() -> None:
         with pytest.raises(InfrastructureError, match="is at work on this pipeline now"):
@@ -210,6 +211,7 @@ def test_of_two_backfills_one_works_and_one_that_stood_still_writes_nothing_more
     gaps.exact()
 
 
+@pytest.mark.thorough
 def test_a_reset_of_ingest_and_a_backfill_never_read_the_same_offsets(source: Source) -> None:
     source.send(150)
     source.ingest()
@@ -236,6 +238,7 @@ def test_a_reset_of_ingest_and_a_backfill_never_read_the_same_offsets(source: So
     source.exact()
 
 
+@pytest.mark.thorough
 def test_offsets_that_kafka_no_longer_has_are_named_and_the_others_are_read(
     gaps: Source, admin: AdminClient
 ) -> None:
