@@ -154,14 +154,17 @@ def _show_load(console: Console, costs: dict[str, Cost], load: Load, prices: tup
 )
 @click.option("--keys", default=1e10, show_default=True, help="Dedup keys in the state at once.")
 @click.option(
-    "--key-bytes", default=100.0, show_default=True, help="State for each key: disk MB of benchmarks.state."
+    "--key-bytes", type=float, required=True, help="State for each key: disk MB of benchmarks.state."
 )
 @click.option(
-    "--stored-bytes", default=100.0, show_default=True, help="Bronze and speed layer, for each event."
+    "--stored-bytes",
+    type=float,
+    required=True,
+    help="Bronze and speed layer for each event.",
 )
 @click.option("--retention-days", default=30.0, show_default=True, help="How long bronze keeps records.")
-@click.option("--core-hour", default=0.05, show_default=True, help="Price of a core for an hour.")
-@click.option("--gb-month", default=0.02, show_default=True, help="Price of a gigabyte for a month.")
+@click.option("--core-hour", type=float, required=True, help="Price of a core for an hour.")
+@click.option("--gb-month", type=float, required=True, help="Price of a gigabyte for a month.")
 def main(
     results: tuple[Path, ...], checked: tuple[Path, ...], core_hour: float, gb_month: float, **load: float
 ) -> None:

@@ -103,7 +103,7 @@ def span_of(since: str | None, until: str | None, offsets: tuple[str, ...]) -> B
         UsageError: They ask for nothing, or contradict each other, or cannot be read.
     """
     if bool(offsets) == bool(since or until):
-        raise click.UsageError("expected times (--from, --to or both) or --offsets, not both")
+        raise click.UsageError("expected either times (--from, --to or both) or --offsets")
     first, last = _moment("--from", since), _moment("--to", until)
     if first and last and last <= first:
         raise click.UsageError(f"--to: expected a time after --from, got {until!r}")

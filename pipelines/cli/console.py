@@ -16,13 +16,12 @@ from wsgiref.simple_server import WSGIServer
 
 import click
 
-from pipelines.cli.job_runner import JobFailed, StopRequest, print_summary, set_up_logging
+from pipelines.cli.job_runner import JobFailed, StopRequest, outcome_of, print_summary, set_up_logging
 from pipelines.cli.options import LogFormat, log_options, once, place_options
-from pipelines.cli.terminal import harmless_lines
 from pipelines.console.pages import FOLDER, INDEX, Site, page_name, render_overview, render_pipeline
 from pipelines.console.site import Desk, host_name
 from pipelines.console.view import LakeView, unread
-from pipelines.errors import ConfigError, InfrastructureError, OncelakeError
+from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.report.render.files import write_files
 from pipelines.runtime.http_server import threading_server
 from pipelines.spark.session import spark_session, stop_session
@@ -116,18 +115,8 @@ def _end_with_summary(
 ) -> NoReturn:
     stop, began = StopRequest(), time.monotonic()
     summary["started_at"] = datetime.now(UTC).isoformat(timespec="seconds")
-    try:
-        stop.listen()
-        summary |= {"status": "done", **body(stop), "exit_code": 0}
-    except OncelakeError as error:
-        told = error.summary if isinstance(error, JobFailed) else {}
-        summary |= {"status": "failed", "error": str(error), "exit_code": error.exit_code, **told}
-        if log_format == "text":
-            print(f"error: {harmless_lines(str(error))}", file=sys.stderr)
-    except KeyboardInterrupt:
-        summary |= {"status": "stopped", "exit_code": 0}
-    finally:
-        stop.no_more()
+    outcome = outcome_of(summary["job"], lambda: body(stop), stop, log_format)
+    summary |= outcome or {"status": "stopped", "exit_code": 0}
     stop_session()
     summary["duration_s"] = round(time.monotonic() - began, 3)
     print_summary({**summary, "pipeline": "--all"} if log_format == "text" else summary, log_format)

@@ -171,35 +171,19 @@ class _Attempt:
 
     def run(self, run_id: str) -> dict[str, Any]:
         """Do the work; return its result, or nothing if it was asked to stop before it was done."""
-        stop_request, outcome = self.stop_request, dict[str, Any]()
-        try:
-            stop_request.listen()
-            self.config, contract = self.options.load()
-            if self.job.check:
-                self.job.check(self.config, contract)
-            opening = Opening(self.config, contract, partial(self._start, self.config, contract))
-            if isinstance(self.job, Examination):
-                done = self.job.body(opening, run_id)
-            else:
-                pipeline = opening.start()
-                check_put_if_absent(pipeline)
-                done = self.job.body(pipeline, run_id)
-            outcome = {"status": "done", **done, "exit_code": 0}
-        except OncelakeError as error:
-            told = error.summary if isinstance(error, JobFailed) else {}
-            outcome = _failed(str(error), error.exit_code) | told
-            _tell(str(error), self.options.log_format)
-        except KeyboardInterrupt:
-            stop_request.to_stop = True
-            stop_request.no_more()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the summary says it
-            stop_request.no_more()
-            # A signal goes to the whole process group, so the JVM may have ended first.
-            if not stop_request.to_stop:
-                outcome = _failed(_unforeseen(error, self.job.name, self.options.log_format))
-        finally:
-            stop_request.no_more()
-        return outcome
+        work = partial(self._work, run_id)
+        return outcome_of(self.job.name, work, self.stop_request, self.options.log_format)
+
+    def _work(self, run_id: str) -> Mapping[str, Any]:
+        self.config, contract = self.options.load()
+        if self.job.check:
+            self.job.check(self.config, contract)
+        opening = Opening(self.config, contract, partial(self._start, self.config, contract))
+        if isinstance(self.job, Examination):
+            return self.job.body(opening, run_id)
+        pipeline = opening.start()
+        check_put_if_absent(pipeline)
+        return self.job.body(pipeline, run_id)
 
     def _start(self, config: PipelineConfig, contract: DataContract) -> Pipeline:
         """Start the session, and make sure that it can keep the contract.
@@ -212,6 +196,42 @@ class _Attempt:
         self.stop_request.listen()
         _require_fit(spark, contract)
         return Pipeline(spark, config, contract)
+
+
+def outcome_of(
+    name: str, work: Callable[[], Mapping[str, Any]], stop_request: "StopRequest", log_format: LogFormat
+) -> dict[str, Any]:
+    """Do the work of a command, whatever comes of it; a failure is printed.
+
+    Args:
+        name: The command.
+        work: Does it; returns what the summary says of it.
+        stop_request: Whether the process has been asked to stop; it interrupts the work.
+        log_format: How failures are printed.
+
+    Returns:
+        What the summary says, with `status` (`done`, `failed`) and `exit_code`; nothing if the process was
+        asked to stop before the work was done.
+    """
+    outcome = dict[str, Any]()
+    try:
+        stop_request.listen()
+        outcome = {"status": "done", **work(), "exit_code": 0}
+    except OncelakeError as error:
+        told = error.summary if isinstance(error, JobFailed) else {}
+        outcome = _failed(str(error), error.exit_code) | told
+        _tell(str(error), log_format)
+    except KeyboardInterrupt:
+        stop_request.to_stop = True
+        stop_request.no_more()
+    except Exception as error:  # noqa: BLE001 - whatever it is, the summary says it
+        stop_request.no_more()
+        # A signal goes to the whole process group, so the JVM may have ended first.
+        if not stop_request.to_stop:
+            outcome = _failed(_unforeseen(error, name, log_format))
+    finally:
+        stop_request.no_more()
+    return outcome
 
 
 def _failed(error: str, code: int = OncelakeError.exit_code) -> dict[str, Any]:

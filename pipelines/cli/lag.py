@@ -18,7 +18,7 @@ from pipelines.cli.terminal import harmless
 from pipelines.durations import about
 from pipelines.errors import OncelakeError
 from pipelines.lag.evidence import Evidence, PartitionLag
-from pipelines.lag.texts import advice_text, evidence_text
+from pipelines.lag.texts import advice_text, caught_up_text, evidence_text, least_retention, rate_text
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.lag import StageLag
 from pipelines.steps.lag import lag as lag_of
@@ -121,36 +121,21 @@ def _table(stages: Sequence[StageLag]) -> Iterator[str]:
 
 
 def _cells(figures: Evidence | PartitionLag) -> tuple[str, ...]:
-    left = figures.retention_s if isinstance(figures, PartitionLag) else _least_retention(figures)
+    left = figures.retention_s if isinstance(figures, PartitionLag) else least_retention(figures)
     parts = figures.partitions if isinstance(figures, Evidence) else (figures,)
     more = "≥ " if any(each.is_cut for each in parts) else ""
     return (
         f"{more}{figures.records:,}",
         _duration(figures.behind_s) or "?" if figures.records else "",
-        _rate(figures.rate_in),
-        _rate(figures.rate_out),
-        _caught_up(figures) if figures.records else "",
+        rate_text(figures.rate_in),
+        rate_text(figures.rate_out),
+        caught_up_text(figures),
         _duration(left) if figures.records else "",
     )
 
 
-def _caught_up(figures: Evidence | PartitionLag) -> str:
-    if figures.catch_up_s is not None:
-        return about(figures.catch_up_s)
-    return "?" if figures.rate_in is None or figures.rate_out is None else "never"
-
-
-def _least_retention(evidence: Evidence) -> float | None:
-    known = (each.retention_s for each in evidence.partitions if each.records)
-    return min((seconds for seconds in known if seconds is not None), default=None)
-
-
 def _duration(seconds: float | None) -> str:
     return "" if seconds is None else about(seconds)
-
-
-def _rate(rate: float | None) -> str:
-    return "" if rate is None else f"{rate:,.1f}" if 0 < rate < 10 else f"{rate:,.0f}"
 
 
 def _verdict(stage: StageLag) -> Iterator[str]:

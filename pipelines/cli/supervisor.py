@@ -156,8 +156,8 @@ def _plan(pipelines: Sequence[CommonOptions], wanted: tuple[Query, ...] | None) 
 
 
 def _streams_of(config: PipelineConfig | None, wanted: tuple[Query, ...] | None) -> tuple[Query, ...]:
-    publishes = config is not None and config.publish is not None
-    return tuple(each for each in wanted or STREAMS if publishes or each != "publish")
+    configured = config.streams if config else tuple(each for each in STREAMS if each != "publish")
+    return tuple(each for each in wanted or configured if each in configured)
 
 
 def _supervise(planned: Sequence[_Planned], policy: RestartPolicy) -> list[StreamOutcome]:

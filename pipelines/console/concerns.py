@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 from zoneinfo import ZoneInfo
 
 from pipelines.console.view import DiagnosedStage, LakeView, PipelineView, Reading
+from pipelines.doctor.lake_checks import NO_NIGHT
 from pipelines.report.render.text import plural
 
 Severity = Literal["failed", "warned", "open", "passed"]
@@ -144,7 +145,7 @@ def _of_runs(pipeline: PipelineView, now: datetime) -> Iterator[Concern]:
             detail = f": {step.detail}" if step.detail else ""
             yield Concern("failed", "runs", f"the last nightly run failed in step {step.step}{detail}")
     began = max((step.started_at for step in ledger.steps), default=None) if ledger else None
-    if began and now - began > _GRACE:
+    if began and now - began > NO_NIGHT:
         yield Concern("warned", "runs", f"the last nightly run began {utc(began)}")
     lease = ledger.lease if ledger else None
     if lease and lease.until > now and lease.is_gone:

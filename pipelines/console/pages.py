@@ -16,6 +16,7 @@ from pipelines.console.concerns import SEVERITIES, Judged, concerns, judged, sev
 from pipelines.console.view import LakeView, PipelineView
 from pipelines.durations import about
 from pipelines.lag.evidence import Evidence, PartitionLag
+from pipelines.lag.texts import caught_up_text, least_retention, rate_text
 from pipelines.records.reasons import REASONS
 from pipelines.report.render.jinja import template
 from pipelines.report.render.text import NOTHING
@@ -136,28 +137,11 @@ def _common(view: LakeView | None, now: datetime, site: Site, up: str) -> dict[s
         "ago": ago,
         "utc": utc,
         "about": about,
-        "rate": _rate,
-        "caught_up": _caught_up,
-        "least_retention": _least_retention,
+        "rate": rate_text,
+        "caught_up": caught_up_text,
+        "least_retention": least_retention,
         "severity_of": severity_of,
     }
-
-
-def _rate(rate: float | None) -> str:
-    return "" if rate is None else f"{rate:,.1f}" if 0 < rate < 10 else f"{rate:,.0f}"
-
-
-def _caught_up(figures: Evidence | PartitionLag) -> str:
-    if not figures.records:
-        return ""
-    if figures.catch_up_s is not None:
-        return about(figures.catch_up_s)
-    return "?" if figures.rate_in is None or figures.rate_out is None else "never"
-
-
-def _least_retention(evidence: Evidence) -> float | None:
-    known = (each.retention_s for each in evidence.partitions if each.records)
-    return min((seconds for seconds in known if seconds is not None), default=None)
 
 
 def _most_behind(evidence: Evidence) -> list[PartitionLag]:

@@ -13,7 +13,8 @@ from pipelines.durations import about, format_interval
 
 _STORE: Final = "The store of the lake"
 _FIT: Final = "A table and its checkpoint do not match"
-_NO_NIGHT: Final = timedelta(hours=60)
+NO_NIGHT: Final = timedelta(hours=60)
+"""After how long a pipeline whose nights run every day lacks one; the alert rules have the same."""
 _LATE_SHARE: Final = 0.01
 _HOUR: Final = timedelta(hours=1)
 
@@ -232,7 +233,7 @@ def _nights_run(facts: PipelineFacts) -> Iterator[Finding]:
     if nights is None or nights.decided_at is None or nights.bronze_at is None:
         return
     since = facts.at - nights.decided_at
-    if since > _NO_NIGHT and nights.bronze_at > nights.decided_at:
+    if since > NO_NIGHT and nights.bronze_at > nights.decided_at:
         yield Finding(
             "warning",
             f"the last verdict was given {about(since.total_seconds())} ago, and bronze has more records",

@@ -58,7 +58,7 @@ class DoctorCheck:
         return f"{self.page}#{anchor}"
 
     def lacks(self, facts: PipelineFacts) -> list[Part]:
-        """Return the parts that it needs, and the facts does not have."""
+        """Return the parts that it needs and that are not known."""
         return [part for part in self.needs if getattr(facts, part) is None]
 
     def run(self, facts: PipelineFacts) -> "CheckResult":

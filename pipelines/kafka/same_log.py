@@ -56,8 +56,9 @@ def last_offsets(pipeline: Pipeline, topic: Topic) -> dict[int, int]:
     oldest = first_micro_batch(pipeline.spark, checkpoint)
     text = None if oldest is None else offsets_of(pipeline.spark, checkpoint, oldest)
     came = last_by_partition(bronze.where(F.col("_ingested_at") >= F.lit(planned_at(text)))) if text else {}
-    began = first_offsets(pipeline.spark, checkpoint).get(topic.name, {})
-    before = ends_of(pipeline, oldest) if oldest else began
+    before = (
+        ends_of(pipeline, oldest) if oldest else first_offsets(pipeline.spark, checkpoint).get(topic.name, {})
+    )
     recent = {number: last for number, last in came.items() if last >= before.get(number, 0) - 1}
     others = [number for number in range(topic.partitions) if number not in recent]
     return recent | (last_by_partition(bronze.where(F.col("_partition").isin(others))) if others else {})

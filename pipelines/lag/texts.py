@@ -4,6 +4,7 @@ from typing import Final
 
 from pipelines.durations import about
 from pipelines.lag.diagnosis import Advice, Figure, Symptom, SymptomKind
+from pipelines.lag.evidence import Evidence, PartitionLag
 
 _MOST_NUMBERS: Final = 10
 
@@ -95,6 +96,26 @@ def advice_text(advice: Advice | None, start: str) -> str:
         start: The command that starts the stream.
     """
     return ADVICE[advice].format(start=start) if advice else ""
+
+
+def rate_text(rate: float | None) -> str:
+    """Return a rate for each second in words; empty if it is not known."""
+    return "" if rate is None else f"{rate:,.1f}" if 0 < rate < 10 else f"{rate:,.0f}"
+
+
+def caught_up_text(figures: Evidence | PartitionLag) -> str:
+    """Return in which time nothing is left, in words; empty if nothing is left now."""
+    if not figures.records:
+        return ""
+    if figures.catch_up_s is not None:
+        return about(figures.catch_up_s)
+    return "?" if figures.rate_in is None or figures.rate_out is None else "never"
+
+
+def least_retention(evidence: Evidence) -> float | None:
+    """Return the seconds until Kafka may delete the first unread record; None if that is not known."""
+    known = (each.retention_s for each in evidence.partitions if each.records)
+    return min((seconds for seconds in known if seconds is not None), default=None)
 
 
 def _shown(name: str, figure: Figure) -> Figure:

@@ -92,7 +92,7 @@ def diagnose(config: PipelineConfig, start: Callable[[], Pipeline], fail_on: Fai
     Raises:
         PipelineUnsound: there is such a finding.
     """
-    facts = _Evidence()
+    facts = _Asked()
     facts.ask("runtime", lambda: runtime_facts(config), LIMIT)
     pipeline: Any = None
     if "runtime" not in facts.failures:
@@ -111,7 +111,7 @@ def diagnose(config: PipelineConfig, start: Callable[[], Pipeline], fail_on: Fai
     return checkup
 
 
-class _Evidence:
+class _Asked:
     """The parts that were asked for."""
 
     def __init__(self) -> None:

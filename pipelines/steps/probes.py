@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from pipelines.config.model import PipelineConfig
-from pipelines.config.streams import Query
+from pipelines.config.streams import LAYERS, STREAMS, Query
 from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.delta.clocks import require_not_behind
 from pipelines.delta.event_tables import require_same_days, require_same_dedup
@@ -85,8 +85,7 @@ def dead_letter_facts(pipeline: Pipeline) -> TopicDescription | None:
 
 def stream_facts(pipeline: Pipeline) -> dict[Query, StreamFacts]:
     """Look at the checkpoints of the streams, and at what is beside them."""
-    queries: tuple[Query, ...] = ("ingest", "speed", *(("publish",) if pipeline.config.publish else ()))
-    return {query: _stream(pipeline, query) for query in queries}
+    return {query: _stream(pipeline, query) for query in pipeline.config.streams}
 
 
 def _stream(pipeline: Pipeline, query: Query) -> StreamFacts:
@@ -103,8 +102,7 @@ def _stream(pipeline: Pipeline, query: Query) -> StreamFacts:
 
 def damaged_logs(pipeline: Pipeline) -> tuple[str, ...]:
     """Return the newest commits of all tables of the pipeline that are empty or cut off."""
-    layers = [pipeline.table(layer) for layer in ("bronze", "speed", "batch", "quarantine")]
-    tables = [*layers, *(pipeline.ops_table(spec.name) for spec in CATALOG)]
+    tables = [*map(pipeline.table, LAYERS), *(spec.path(pipeline) for spec in CATALOG)]
     return tuple(file for table in tables for file in damaged_commits(pipeline.spark, table))
 
 
@@ -126,19 +124,15 @@ def table_facts(pipeline: Pipeline) -> TableFacts:
 
 
 def _misfits(pipeline: Pipeline) -> dict[Query, str]:
-    found: dict[Query, str | None] = {
-        "ingest": _refusal(check_ingest, pipeline) or _refusal(_not_ahead_of_bronze, pipeline),
-        "speed": _refusal(check_speed, pipeline) or _refusal(_not_ahead_of_speed, pipeline),
+    checks: dict[Query, Callable[[Pipeline], object]] = {"ingest": check_ingest, "speed": check_speed}
+    found = {
+        query: _refusal(check, pipeline) or _read_ahead(pipeline, query) for query, check in checks.items()
     }
     return {query: why for query, why in found.items() if why}
 
 
-def _not_ahead_of_bronze(pipeline: Pipeline) -> None:
-    require_not_read_ahead(pipeline, "bronze")
-
-
-def _not_ahead_of_speed(pipeline: Pipeline) -> None:
-    require_not_read_ahead(pipeline, "speed")
+def _read_ahead(pipeline: Pipeline, query: Query) -> str | None:
+    return _refusal(lambda each: require_not_read_ahead(each, *STREAMS[query].writes), pipeline)
 
 
 def _lease(pipeline: Pipeline) -> LeaseFacts | None:

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from benchmarks.cost_model import Cost, Load, Run, fit, main
 
 TRUE = Cost(start_s=15.0, event_us=12.0, batch_s=0.5)
+GIVEN = ("--key-bytes=100", "--stored-bytes=90", "--core-hour=0.05", "--gb-month=0.02")
 SIZES = [(500_000, 3), (2_000_000, 9), (500_000, 21), (2_000_000, 81)]
 
 
@@ -50,10 +51,10 @@ def test_what_a_load_needs() -> None:
 
 def test_a_size_that_was_not_fitted_is_predicted(tmp_path: Path) -> None:
     fitted, checked = write(tmp_path / "fit.json", SIZES), write(tmp_path / "check.json", [(4_000_000, 41)])
-    shown = CliRunner().invoke(main, [fitted, "--check", checked], env={"COLUMNS": "120"})
+    shown = CliRunner().invoke(main, [fitted, "--check", checked, *GIVEN], env={"COLUMNS": "120"})
     assert shown.exit_code == 0, shown.output
     assert "4,000,000" in shown.output
     assert "+0%" in shown.output
-    refused = CliRunner().invoke(main, [checked])
+    refused = CliRunner().invoke(main, [checked, *GIVEN])
     assert refused.exit_code == 2
     assert "found 1 runs" in refused.output

@@ -30,8 +30,8 @@ def test_offsets_are_written_as_reconcile_prints_them() -> None:
 @pytest.mark.parametrize(
     ("since", "until", "offsets", "said"),
     [
-        (None, None, (), "expected times .* or --offsets"),
-        ("2013-01-01", None, ("0:1..2",), "not both"),
+        (None, None, (), "expected either times .* or --offsets"),
+        ("2013-01-01", None, ("0:1..2",), "either times"),
         ("2013-01-02", "2013-01-01", (), "--to: expected a time after --from"),
         ("yesterday", None, (), "--from: expected a time such as"),
         (None, None, ("0:9..3",), r"--offsets: expected .* such as 0:100\.\.199, got '0:9\.\.3'"),
