@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
@@ -81,7 +82,10 @@ def _run(words: Sequence[str], script: str, folder: str) -> int:
 def _fork_for_each() -> None:
     import signal
 
-    import pipelines.cli.app  # noqa: F401 - what each command would import
+    from pipelines.cli.app import COMMANDS
+
+    for module in {place.partition(":")[0] for place in COMMANDS.values()}:
+        import_module(f"pipelines.cli.{module}")
 
     for line in sys.stdin:
         asked = json.loads(line)

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from pipelines.cli.app import oncelake
+from tests.support.click_groups import commands_in
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -17,7 +18,7 @@ def of_a_pipeline(command: click.Command, words: tuple[str, ...] = ()) -> Iterat
     if any("--pipeline" in option.opts for option in command.params):
         yield " ".join(words)
     if isinstance(command, click.Group):
-        for name, inner in command.commands.items():
+        for name, inner in commands_in(command).items():
             yield from of_a_pipeline(inner, (*words, name))
 
 

@@ -25,6 +25,7 @@ from pipelines.durations import parse_interval
 from pipelines.errors import OncelakeError
 from pipelines.racks.resolver import ATTRIBUTE, VARIABLE
 from pipelines.spark.session import SETTINGS
+from tests.support.click_groups import commands_in
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -50,7 +51,7 @@ def manifest(name: str) -> Any:
 
 def require_taken(words: list[str], job: str = "nightly_batch") -> None:
     """Fails where a job would refuse the words."""
-    with oncelake.commands[job].make_context(job, list(words)) as context:
+    with commands_in(oncelake)[job].make_context(job, list(words)) as context:
         assert (context.params["pipeline"] is None) == context.params.get("everything", False)
         assert context.params["env"] == "prod"
 

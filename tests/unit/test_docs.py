@@ -33,6 +33,7 @@ from pipelines.ledger.catalog import CATALOG
 from pipelines.records.reasons import REASONS, Reason
 from pipelines.runtime.scaffold import lay_out
 from scripts import checks_page, configuration_page, doctor_page, tables_page
+from tests.support.click_groups import commands_in
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -109,7 +110,7 @@ def refusal(command: click.Command, words: tuple[str, ...], *, whole: bool) -> s
     if isinstance(command, click.Group):
         if not words:
             return "a command is missing" if whole else None
-        found = command.commands.get(words[0])
+        found = commands_in(command).get(words[0])
         return refusal(found, words[1:], whole=whole) if found else f"there is no command {words[0]!r}"
     options = {name: option for option in command.params for name in option.opts}
     missing = {

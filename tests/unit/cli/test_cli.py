@@ -197,11 +197,20 @@ def test_a_plan_shows_how_long_the_state_holds_a_key(oncelake: Run, setting: str
     assert stream["keys leave the state"] == shown
 
 
+def test_a_command_imports_what_it_needs_when_it_is_asked_for() -> None:
+    asked = (
+        "from pipelines.cli.app import oncelake",
+        "oncelake.main(['plan', '--help'], standalone_mode=False)",
+        "import sys; sys.exit('pipelines.cli.plan' not in sys.modules or 'pipelines.cli.report' in sys.modules)",
+    )
+    assert subprocess.run([sys.executable, "-c", "; ".join(asked)], timeout=60).returncode == 0
+
+
 def test_each_job_has_a_script_for_spark_submit() -> None:
-    assert sorted(str(job.name) for job in JOBS) == sorted(path.stem for path in Path("jobs").glob("*.py"))
+    assert sorted(JOBS) == sorted(path.stem for path in Path("jobs").glob("*.py"))
 
 
-@pytest.mark.parametrize("job", [job.name for job in JOBS])
+@pytest.mark.parametrize("job", JOBS)
 def test_a_script_for_spark_submit_is_the_same_entry_point(oncelake: Run, job: str) -> None:
     done = oncelake("--help", script=f"jobs/{job}.py")
     assert done.returncode == 0

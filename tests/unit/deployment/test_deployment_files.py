@@ -24,6 +24,7 @@ from pipelines.deployment.kubernetes import kubernetes_files
 from pipelines.deployment.pods import Place, Pods
 from pipelines.errors import ConfigError
 from pipelines.yaml import parse_yaml
+from tests.support.click_groups import commands_in
 from tests.support.deployments import EVERYTHING, all_files, described, documents
 from tests.support.published_schemas import FOLDER, kind_of, unchecked
 
@@ -202,7 +203,7 @@ def containers(value: Any) -> list[dict[str, Any]]:
 
 
 def require_taken(job: str, words: list[str]) -> None:
-    with oncelake.commands[job].make_context(job, list(words)) as context:
+    with commands_in(oncelake)[job].make_context(job, list(words)) as context:
         assert context.params["pipeline"] == "flights"
         assert context.params["env"] == "prod"
 
