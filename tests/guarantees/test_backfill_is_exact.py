@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import functions as F
 
@@ -34,7 +34,7 @@ from pipelines.steps.ingest import ingest
 from pipelines.steps.nightly import nightly
 from pipelines.steps.reconcile import reconcile
 from tests.support.accidents import dying, once
-from tests.support.kafka import MakeTopic
+from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.lakes import Lake, flight
 from tests.support.nights import ONE, TWO, run, stream
 
@@ -52,7 +52,7 @@ class Source:
     """A topic of two partitions, and the lake that is filled from it."""
 
     def __init__(self, broker: str, name: str, make_lake: MakeLake, *settings: str) -> None:
-        self.producer = Producer({"bootstrap.servers": broker})
+        self.producer = ordered_producer(broker)
         self.name = name
         self.sent: Counter[int] = Counter()
         given = (f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}", "backfill.chunk_offsets=100")

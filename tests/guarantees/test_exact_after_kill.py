@@ -15,7 +15,7 @@ from pipelines.delta.io import read
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.ingest import ingest
 from pipelines.steps.speed import speed
-from tests.support.kafka import MakeTopic
+from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.lakes import flight
 from tests.support.processes import BRIEF_SETTINGS, Job, start_job
 
@@ -124,7 +124,7 @@ def test_jobs_told_to_stop_end_with_0_and_a_summary(
     broker: str, topic: MakeTopic, tmp_path: Path, jobs: list[Job]
 ) -> None:
     name, lake = topic(), tmp_path / "lake"
-    producer = Producer({"bootstrap.servers": broker})
+    producer = ordered_producer(broker)
     producer.produce(name, flight())
     assert producer.flush(60) == 0
     settings = (f"lake.root={lake}", f"kafka.topic={name}", f"kafka.bootstrap_servers={broker}")

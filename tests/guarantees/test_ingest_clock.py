@@ -8,12 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from pipelines.errors import InfrastructureError
 from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.ingest import ingest
-from tests.support.kafka import MakeTopic
+from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.lakes import Lake, flight
 
 HOUR_S = 3600
@@ -25,7 +24,7 @@ def lake(broker: str, topic: MakeTopic, make_lake: Callable[..., Lake]) -> Lake:
 
 
 def send(lake: Lake, *numbers: int) -> None:
-    producer = Producer({"bootstrap.servers": lake.config.kafka.bootstrap_servers})
+    producer = ordered_producer(lake.config.kafka.bootstrap_servers)
     for n in numbers:
         producer.produce(lake.config.kafka.topic, flight(flight=n))
     assert producer.flush(30) == 0

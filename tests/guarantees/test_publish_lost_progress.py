@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_END, Producer, TopicPartition
+from confluent_kafka import OFFSET_END, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from pipelines.contracts.contract import DataContract
@@ -15,7 +15,7 @@ from pipelines.fault_points import Point
 from pipelines.publishing.progress_check import publisher
 from pipelines.publishing.settings import sink_of
 from pipelines.steps.publish import PublishedStream, publish, publishing_status
-from tests.support.kafka import MakeTopic, make_anew, make_topic
+from tests.support.kafka import MakeTopic, make_anew, make_topic, ordered_producer
 from tests.support.lakes import Lake, flight
 from tests.support.publish_faults import Fault
 from tests.support.publish_stops import stop_in_the_middle
@@ -79,7 +79,7 @@ def test_offsets_that_expired_are_known_from_records(
     assert send(lake) == PublishedStream(rows=2, slots_done_before=2, batches=0, unsent=())
     each_once(broker, output, 4)
     forget(admin, output, records=False)
-    producer = Producer({"bootstrap.servers": broker})
+    producer = ordered_producer(broker)
     producer.produce(progress, None, sink_of(lake.config).name.encode(), 1)
     assert not producer.flush(30)
     assert publishing_status(lake.pipeline).slots == {0: 2}

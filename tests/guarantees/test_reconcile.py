@@ -13,14 +13,14 @@ from pipelines.delta.io import append, read
 from pipelines.delta.record_tables import ensure_bronze
 from pipelines.steps.ingest import ingest
 from pipelines.steps.reconcile import Reconciliation, RecordsMissing, reconcile
-from tests.support.kafka import MakeTopic
+from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.lakes import Lake, flight
 
 MakeLake = Callable[..., Lake]
 
 
 def send(broker: str, topic: str, numbers: range, *, key: str | None = None, partition: int = -1) -> None:
-    producer = Producer({"bootstrap.servers": broker})
+    producer = ordered_producer(broker)
     for n in numbers:
         producer.produce(topic, flight(flight=n + 1), key=key or str(n), partition=partition)
     assert producer.flush(60) == 0

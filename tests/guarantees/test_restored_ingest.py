@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 from delta.tables import DeltaTable
 
 from pipelines.cli.reconcile import message_of
@@ -22,7 +21,7 @@ from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.forget import forget
 from pipelines.steps.ingest import ingest
 from pipelines.steps.reconcile import RecordsMissing, reconcile
-from tests.support.kafka import MakeTopic
+from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.lakes import Lake, flight
 
 MakeLake = Callable[..., Lake]
@@ -32,7 +31,7 @@ class Source:
     """A topic of two partitions, and the lake that is filled from it."""
 
     def __init__(self, broker: str, name: str, make_lake: MakeLake) -> None:
-        self.producer = Producer({"bootstrap.servers": broker})
+        self.producer = ordered_producer(broker)
         self.name = name
         self.sent: Counter[int] = Counter()
         self.lake = make_lake(f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}")

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from delta.tables import DeltaTable
 from pyspark.sql import Column, SparkSession
@@ -23,7 +22,7 @@ from pipelines.nightly.seal import seal
 from pipelines.runtime.local_broker import start_broker
 from pipelines.steps.ingest import ingest
 from pipelines.steps.reconcile import reconcile
-from tests.support.kafka import make_topic
+from tests.support.kafka import make_topic, ordered_producer
 from tests.support.lake_copies import lake_in
 from tests.support.lakes import Lake, flight
 from tests.support.nights import ONE
@@ -41,7 +40,7 @@ class Cluster:
         make_topic(admin, NewTopic("flights", 2, 1))
 
     def send(self, numbers: range, partition: int = 0) -> None:
-        producer = Producer({"bootstrap.servers": self.broker.bootstrap_servers})
+        producer = ordered_producer(self.broker.bootstrap_servers)
         for n in numbers:
             at = SENT + timedelta(seconds=1)
             stamp = int(at.timestamp() * 1000)

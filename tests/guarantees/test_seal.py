@@ -27,7 +27,7 @@ from pipelines.nightly.seal import seal
 from pipelines.spark.checkpoints import query_files
 from pipelines.spark.streams import Trigger, each_batch
 from pipelines.steps.ingest import IngestJob, ingest
-from tests.support.kafka import MakeTopic
+from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.lakes import FLIGHT, Lake
 from tests.support.nights import ONE, TWO
 
@@ -50,7 +50,7 @@ def lake_of(make_lake: MakeLake, broker: str, name: str, *settings: str) -> Lake
 
 
 def send(broker: str, name: str, sent: datetime, partition: int = 0, times: int = 1) -> None:
-    producer = Producer({"bootstrap.servers": broker})
+    producer = ordered_producer(broker)
     at = int(sent.timestamp() * 1000)
     for _ in range(times):
         producer.produce(name, json.dumps(FLIGHT).encode(), partition=partition, timestamp=at)

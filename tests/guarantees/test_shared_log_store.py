@@ -10,13 +10,12 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from demo.source import read_weather
 from pipelines.runtime.jars import ensure_jars
 from tests.support.brief import BRIEF_SPARK
 from tests.support.command_process import CommandProcess, command_process
-from tests.support.kafka import MakeTopic
+from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.processes import BRIEF_ENVIRONMENT, Job, start_job
 from tests.support.s3 import BUCKET, Store, s3_double
 from tests.support.s3_app import ROWS
@@ -166,7 +165,7 @@ def test_days_on_s3_are_certified_and_read_with_every_event_once(
 
 def send(broker: str, topic: str) -> list[tuple[str, str]]:
     """Sends three days of weather, every third record twice; the keys of the events."""
-    producer, sent = Producer({"bootstrap.servers": broker}), []
+    producer, sent = ordered_producer(broker), []
     for n, event in enumerate(read_weather([*DAYS, DAYS[-1] + timedelta(days=1)])):
         hour = datetime.fromisoformat(str(event["time_hour"])).astimezone(UTC)
         sent.append((str(event["origin"]), f"{hour:%Y-%m-%d %H:%M}"))

@@ -4,19 +4,19 @@ import time
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.steps.ingest import ingest
-from tests.support.kafka import MakeTopic, make_anew
+from tests.support.kafka import MakeTopic, make_anew, ordered_producer
 from tests.support.lakes import Lake, flight
 
 MakeLake = Callable[..., Lake]
 
 
 def send(broker: str, topic: str, count: int) -> None:
-    producer = Producer({"bootstrap.servers": broker})
+    producer = ordered_producer(broker)
     for n in range(count):
         producer.produce(topic, flight(flight=n + 1), headers=[("attempt", b"1")])
     assert producer.flush(60) == 0

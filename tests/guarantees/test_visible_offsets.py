@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupTopicPartitions, Producer
+from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import SparkSession
 
@@ -21,7 +21,7 @@ from pipelines.kafka.topics import find_topic
 from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.ingest import ingest
 from tests.support.accidents import dying
-from tests.support.kafka import MakeTopic, described_by_kafka
+from tests.support.kafka import MakeTopic, described_by_kafka, ordered_producer
 from tests.support.lakes import Lake, flight
 
 
@@ -38,7 +38,7 @@ class Shown:
 
     def send(self, count: int, partition: int = 0) -> None:
         # A producer of its own knows of all partitions.
-        producer = Producer({"bootstrap.servers": self.broker})
+        producer = ordered_producer(self.broker)
         for number in range(count):
             producer.produce(self.topic, flight(flight=number + 1), partition=partition)
         assert producer.flush(60) == 0

@@ -6,7 +6,6 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pandas as pd
-from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from demo.source import read_weather
@@ -18,7 +17,7 @@ from pipelines.steps.ingest import ingest
 from pipelines.steps.nightly import nightly
 from pipelines.steps.serving import read_serving
 from pipelines.steps.speed import speed
-from tests.support.kafka import MakeTopic
+from tests.support.kafka import MakeTopic, ordered_producer
 
 DAYS = [date(2013, 1, 1), date(2013, 1, 2)]
 
@@ -27,7 +26,7 @@ def test_weather_goes_from_kafka_to_certified_days_without_code(
     spark: SparkSession, broker: str, topic: MakeTopic, tmp_path: Path
 ) -> None:
     name, events = topic(), list(read_weather([*DAYS, date(2013, 1, 3)]))
-    producer = Producer({"bootstrap.servers": broker})
+    producer = ordered_producer(broker)
     for n, event in enumerate(events):
         at = datetime.fromisoformat(str(event["time_hour"])).astimezone(UTC) + timedelta(minutes=5)
         for _ in range(2 if n % 10 == 0 else 1):

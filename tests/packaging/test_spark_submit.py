@@ -9,14 +9,13 @@ from typing import Any
 
 import pyspark
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from demo.waiting import wait_until
 from pipelines.runtime.java import find_java
 from pipelines.runtime.local_broker import broker
 from pipelines.runtime.own_jar import spark_jars
-from tests.support.kafka import make_topic
+from tests.support.kafka import make_topic, ordered_producer
 from tests.support.lakes import flight
 from tests.support.readers import messages_of
 
@@ -112,7 +111,7 @@ def test_jobs_of_the_zip_copy_a_topic_until_told_to_stop_and_publish_it_on_two_w
         admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
         for fresh in (NewTopic(source, 4, 1), NewTopic(output, 4, 1)):
             make_topic(admin, fresh)
-        producer = Producer({"bootstrap.servers": running.bootstrap_servers})
+        producer = ordered_producer(running.bootstrap_servers)
         for number in range(RECORDS):
             producer.produce(source, flight(flight=1 + number % FLIGHTS), str(number))
         assert producer.flush(60) == 0

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.support.kafka import make_topic
+from tests.support.kafka import make_topic, ordered_producer
 from tests.support.lakes import flight
 from tests.support.processes import BRIEF_ENVIRONMENT, BRIEF_SETTINGS
 from tests.support.readers import messages_of
@@ -79,7 +78,7 @@ def zip_of(checkout: Path, dist: Path) -> Path:
 
 
 def produce(servers: str, topic: str, flights: range) -> None:
-    producer = Producer({"bootstrap.servers": servers})
+    producer = ordered_producer(servers)
     for number in (*flights, *range(1, COPIES + 1)):
         producer.produce(topic, flight(flight=number), str(number), timestamp=NOON)
     for number in range(POISON):

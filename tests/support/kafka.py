@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from demo.waiting import wait_until
@@ -24,6 +24,11 @@ def make_topic(admin: AdminClient, fresh: NewTopic) -> None:
     """
     admin.create_topics([fresh])[fresh.topic].result(30)
     wait_until(lambda: _identifier(admin, fresh.topic) is not None, f"the broker tells of {fresh.topic}", 30)
+
+
+def ordered_producer(servers: str) -> Producer:
+    """Makes a producer whose records come once, in their order, also to a topic that has no leader yet."""
+    return Producer({"bootstrap.servers": servers, "enable.idempotence": True})
 
 
 @contextmanager

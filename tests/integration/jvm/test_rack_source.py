@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from pipelines.config.loader import load_config
@@ -13,12 +12,12 @@ from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import read
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.ingest import IngestResult, ingest
-from tests.support.kafka import MakeTopic
+from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.lakes import flight
 
 
 def send(broker: str, topic: str, records: int) -> None:
-    producer = Producer({"bootstrap.servers": broker})
+    producer = ordered_producer(broker)
     for number in range(records):
         producer.produce(topic, flight(flight=number), partition=number % 3)
     assert producer.flush(60) == 0

@@ -26,6 +26,7 @@ from pipelines.runtime.local_broker import (
     server_properties,
     start_broker,
 )
+from tests.support.kafka import ordered_producer
 from tests.support.processes import BRIEF_ENVIRONMENT
 
 pytestmark = pytest.mark.integration
@@ -46,7 +47,7 @@ def _command(*arguments: str) -> Result:
 
 def test_records_and_their_old_timestamps_come_back_as_sent(broker: str, topic: Callable[..., str]) -> None:
     name = topic(partitions=1)
-    producer = Producer({"bootstrap.servers": broker})
+    producer = ordered_producer(broker)
     producer.produce(name, b"value", b"key", timestamp=1_356_998_400_000, headers=[("h", b"1")])
     assert producer.flush(WITHIN_S) == 0
     consumer = Consumer({"bootstrap.servers": broker, "group.id": name, "auto.offset.reset": "earliest"})

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from pipelines.console.concerns import concerns
 from pipelines.console.view import LakeView, PipelineView
@@ -17,7 +16,7 @@ from pipelines.steps.console import Collector, Described, Limits
 from pipelines.steps.ingest import ingest
 from pipelines.steps.speed import speed
 from tests.support.cli_calls import outcome
-from tests.support.kafka import MakeTopic
+from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.lakes import Lake, flight
 from tests.support.nights import ONE, run
 
@@ -45,7 +44,7 @@ def filled(
     personal: Any = {"tailnum": "hash"}
     settings = (f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}")
     lake = make_lake(*settings, contract=replace(small, personal=personal))
-    producer = Producer({"bootstrap.servers": broker})
+    producer = ordered_producer(broker)
     for value in (*(flight(flight=number) for number in range(1, 6)), b'{"tailnum": "N14228"'):
         producer.produce(name, value, partition=0)
     assert producer.flush(60) == 0

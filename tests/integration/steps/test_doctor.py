@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from pyspark.sql import SparkSession
 
@@ -20,7 +20,7 @@ from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.ingest import ingest
 from pipelines.steps.publish import publish
 from tests.support.cli_calls import outcome
-from tests.support.kafka import MakeTopic, fresh_topics
+from tests.support.kafka import MakeTopic, fresh_topics, ordered_producer
 from tests.support.lakes import Lake, flight
 from tests.support.nights import ONE, run, stream
 
@@ -81,7 +81,7 @@ def patient(
 
 
 def send(broker: str, topic: str, count: int) -> None:
-    producer = Producer({"bootstrap.servers": broker})
+    producer = ordered_producer(broker)
     for number in range(count):
         producer.produce(topic, flight(flight=number), partition=0)
     assert producer.flush(60) == 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from demo.waiting import wait_until
@@ -25,7 +25,7 @@ from pipelines.steps.ingest import ingest
 from pipelines.steps.lag import StageLag, lag
 from pipelines.steps.speed import speed
 from tests.support.accidents import dying
-from tests.support.kafka import MakeTopic, make_anew
+from tests.support.kafka import MakeTopic, make_anew, ordered_producer
 from tests.support.lakes import Lake, flight
 from tests.support.nights import on, stream
 from tests.support.published import send
@@ -40,7 +40,7 @@ class Watched:
         self.topic = topic
         self.admin = AdminClient({"bootstrap.servers": broker})
         self.lake = make_lake(f"kafka.bootstrap_servers={broker}", f"kafka.topic={topic}")
-        self._producer = Producer({"bootstrap.servers": broker})
+        self._producer = ordered_producer(broker)
         self._numbers = iter(range(1, 1_000))
 
     def send(self, count: int, partition: int = 0) -> None:

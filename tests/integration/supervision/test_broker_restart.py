@@ -7,13 +7,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from demo.waiting import wait_until
 from pipelines.runtime.local_broker import EmbeddedBroker, start_broker
-from tests.support.kafka import make_topic
+from tests.support.kafka import make_topic, ordered_producer
 from tests.support.lakes import flight
 from tests.support.processes import BRIEF_SETTINGS, Job, start_job
 
@@ -33,7 +32,7 @@ def own_broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
 
 
 def send(broker: EmbeddedBroker, numbers: range) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer = ordered_producer(broker.bootstrap_servers)
     for number in numbers:
         producer.produce(TOPIC, flight(flight=number))
     assert producer.flush(60) == 0
