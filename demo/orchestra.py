@@ -11,6 +11,7 @@ from pathlib import Path
 from demo.cast import BRIEF_JAVA, PIPELINE, ROOT, Cast
 from demo.compare import Findings, compare
 from demo.folder import DemoFolder
+from demo.health import Health, examine, live_console
 from demo.lake import (
     PUT_BACK,
     added_by_repairs,
@@ -29,10 +30,11 @@ from demo.sends import split_waves
 from demo.source import demo_days, read_flights
 from demo.strict_contract import TOO_SHORT_MILES, write_strict_contract
 from demo.topic import create_topic, delete_topic
-from demo.verdict import Counts, Nights, show_verdict
+from demo.verdict import Counts, Nights, show_health, show_verdict
 from demo.waiting import wait_until
 from pipelines.runtime.local_broker import BOOTSTRAP_VARIABLE, broker
 from pipelines.steps.loading import open_pipeline
+from pipelines.steps.speed import speed
 
 PARTITIONS = 3
 
@@ -80,8 +82,9 @@ def run_demo(days: int, seed: int, folder: Path, narrator: Narrator) -> bool:
         _fix(cast, stack)
         first_night(cast, stack)
         second_night(cast, stack)
-        findings, nights, put_back = _judge(cast, stack)
+        findings, nights, put_back, health = _judge(cast, stack)
     bronze = count_rows(place.lake / "bronze" / PIPELINE)
+    show_health(narrator, health)
     show_verdict(narrator, cast.plan, findings, Counts(bronze, put_back, nights))
     if streams.restarted:
         narrator.say(f"Streaming jobs started again after they died: {streams.restarted}")
@@ -144,7 +147,7 @@ def _fix(cast: Cast, stack: ExitStack) -> None:
         cast.run(replay, stack)
 
 
-def _judge(cast: Cast, stack: ExitStack) -> tuple[Findings, Nights, int]:
+def _judge(cast: Cast, stack: ExitStack) -> tuple[Findings, Nights, int, Health]:
     report = cast.job("report", "--date", str(cast.plan.first_night[-1]), "--out", str(cast.folder.report))
     stack.callback(report.end)
     with cast.narrator.step("Write the report, and hold the lake against the truth", _JUDGING):
@@ -157,15 +160,20 @@ def _judge(cast: Cast, stack: ExitStack) -> tuple[Findings, Nights, int]:
                 settings=cast.settings,
             )
         try:
-            served = served_rows(pipeline)
-            broken = quarantined(pipeline)
-            put_back = broken.pop(PUT_BACK, 0)
-            findings = compare(served, broken, cast.plan.truth)
-            nights = Nights(brought_in_at_night(pipeline), added_by_repairs(pipeline))
+            with live_console(pipeline, cast.folder.report) as address:
+                cast.narrator.say(f"The console shows all of this as long as the demo runs: {address}")
+                # Nobody has read since then what was overdue.
+                speed(pipeline, once=True)
+                served = served_rows(pipeline)
+                broken = quarantined(pipeline)
+                put_back = broken.pop(PUT_BACK, 0)
+                findings = compare(served, broken, cast.plan.truth)
+                nights = Nights(brought_in_at_night(pipeline), added_by_repairs(pipeline))
+                health = examine(pipeline)
+                report.wait(cast.patience)
         finally:
             pipeline.spark.stop()
-        report.wait(cast.patience)
-    return findings, nights, put_back
+    return findings, nights, put_back, health
 
 
 @contextmanager
@@ -206,5 +214,5 @@ _FIXING = (
 )
 _JUDGING = (
     "The report, of a repaired day, is a job like the others. Independently of it, every row that a reader "
-    "of the lake gets is compared with what was sent."
+    "of the lake gets is compared with what was sent. Lag and doctor, at the end, must find nothing."
 )

@@ -34,12 +34,12 @@ SENT: Final = {ONE: (1, 2, 3, 1, 2), TWO: (4, 5, 4)}
 KEPT: Final = {"retention.ms": "-1"}
 
 
-def send(servers: str, topic: str, days: Mapping[date, tuple[int, ...]], **changes: str) -> None:
+def send(servers: str, topic: str, days: Mapping[date, tuple[int, ...]], origin: str = "EWR") -> None:
     producer = Producer({"bootstrap.servers": servers})
     for day, numbers in days.items():
         at = int(datetime(day.year, day.month, day.day, 12, tzinfo=UTC).timestamp() * 1000)
         for number in numbers:
-            value = on(day.day, number, **changes).value
+            value = on(day.day, number, origin=origin).value
             producer.produce(topic, value, str(number), partition=(number + 1) % 2, timestamp=at)
         producer.produce(topic, POISON, "0", partition=0, timestamp=at)
     assert producer.flush(60) == 0
