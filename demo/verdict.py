@@ -43,7 +43,8 @@ def show_health(narrator: Narrator, health: Health) -> None:
     for command, lines in (("oncelake lag", health.lag), ("oncelake doctor", health.doctor)):
         narrator.console.print(f"\n[bold]{command}[/bold]")
         for line in lines:
-            narrator.say(line)
+            # A table is wider than some terminals, which wrap better than it would be wrapped here.
+            narrator.console.print(f"  {line}", markup=False, soft_wrap=True)
 
 
 def show_verdict(narrator: Narrator, plan: Plan, findings: Findings, counts: Counts) -> None:
