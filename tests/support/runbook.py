@@ -70,9 +70,15 @@ def leads_to(code: int, message: str) -> set[str]:
     return {
         link
         for row_code, words, then in rows
-        if int(row_code) == code and any(quoted in message for quoted in _QUOTED.findall(words))
+        if int(row_code) == code and any(is_said(quoted, message) for quoted in _QUOTED.findall(words))
         for link in re.findall(r"\(#([\w-]+)\)", then)
     }
+
+
+def is_said(words: str, message: str) -> bool:
+    """Return whether words of the table are in a message; `…` and DAY stand for values."""
+    parts = [re.escape(part.strip()) for part in re.split(r"…|\bDAY\b", words) if part.strip()]
+    return re.search(".*".join(parts), message) is not None
 
 
 class Project:

@@ -12,7 +12,7 @@ from pipelines.doctor.checkup import ALL_CHECKS
 from pipelines.doctor.registry import DoctorCheck
 from pipelines.errors import OncelakeError
 from pipelines.lag.diagnosis import Cause
-from tests.support.runbook import ROOT, anchor, section
+from tests.support.runbook import ROOT, anchor, is_said, section
 
 RUNBOOK: Final = "docs/runbook.md"
 PACKAGE: Final = ROOT / "pipelines"
@@ -116,8 +116,7 @@ def texts_of(node: ast.AST, functions: dict[str, ast.FunctionDef]) -> Iterator[s
 
 def is_found(words: str, message: str) -> bool:
     """Whether words of the table are in a message, with what stands for values left out."""
-    parts = [re.escape(part.strip()) for part in re.split(r"…|\bDAY\b", words) if part.strip()]
-    if re.search(r".*".join(parts), message):
+    if is_said(words, message):
         return True
     # Its beginning may be in a value.
     said = words.split()
