@@ -35,8 +35,8 @@ def test_it_ends_well_with_the_console_beside_it(tmp_path: Path) -> None:
     verdict, _, health = said(running).rpartition("oncelake lag\n")
     assert "lost 0 · duplicated 0 · wrong payload 0 · never sent 0 · quarantine differs 0" in verdict
     lag, _, doctor = health.partition("oncelake doctor\n")
-    assert re.findall(r"^ +(ingest|speed): ([a-z ]+)", lag, re.MULTILINE) == [
-        ("ingest", "source quiet"),
-        ("speed", "source quiet"),
-    ]
+    told = dict(re.findall(r"^ +(ingest|speed): ([a-z ]+):", lag, re.MULTILINE))
+    # That depends on whether something came in the last five minutes.
+    assert told.keys() == {"ingest", "speed"}
+    assert {*told.values()} <= {"not behind", "source quiet"}
     assert doctor.split() == ["nothing", "found"]
