@@ -28,15 +28,16 @@ from pipelines.runtime.processes import graceful_shutdown
     show_default=".demo in the checkout",
     help="For broker, lake, logs and report; emptied first, if a demo made it.",
 )
+@click.option("--console", is_flag=True, help="At the end, keep broker and console until Ctrl-C.")
 @graceful_shutdown()
-def demo(days: int, seed: int, folder: Path) -> None:
+def demo(days: int, seed: int, folder: Path, *, console: bool) -> None:
     """Replay real flights, as unreliable producers send them, and show that the lake has each one once.
 
     A Kafka broker is started for it, unless KAFKA_BOOTSTRAP_SERVERS names a cluster.
     """
     narrator = Narrator()
     try:
-        sound = run_demo(days, seed, folder, narrator)
+        sound = run_demo(days, seed, folder, narrator, keep=console)
     except OncelakeError as error:
         narrator.console.print("[bold red]error:[/]", end=" ")
         narrator.say(str(error))

@@ -4,13 +4,16 @@ import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Event
 
 from demo.cast import BRIEF_JAVA, PIPELINE, ROOT, Cast
 from demo.compare import Findings, compare
 from demo.folder import DemoFolder
+from demo.health import Health, examine, live_console
 from demo.lake import (
     PUT_BACK,
     added_by_repairs,
@@ -29,10 +32,12 @@ from demo.sends import split_waves
 from demo.source import demo_days, read_flights
 from demo.strict_contract import TOO_SHORT_MILES, write_strict_contract
 from demo.topic import create_topic, delete_topic
-from demo.verdict import Counts, Nights, show_verdict
+from demo.verdict import Counts, Nights, show_health, show_verdict
 from demo.waiting import wait_until
 from pipelines.runtime.local_broker import BOOTSTRAP_VARIABLE, broker
+from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.loading import open_pipeline
+from pipelines.steps.speed import speed as read_on
 
 PARTITIONS = 3
 
@@ -41,7 +46,7 @@ _RESTARTS = 3
 _FEW_DAYS = 60
 
 
-def run_demo(days: int, seed: int, folder: Path, narrator: Narrator) -> bool:
+def run_demo(days: int, seed: int, folder: Path, narrator: Narrator, *, keep: bool = False) -> bool:
     """Run the demo from an empty folder to the verdict.
 
     Args:
@@ -49,6 +54,7 @@ def run_demo(days: int, seed: int, folder: Path, narrator: Narrator) -> bool:
         seed: Of the replay.
         folder: Emptied, then filled.
         narrator: Tells it.
+        keep: Whether broker and console stay at the end, until Ctrl-C.
 
     Returns:
         Whether the lake is what the truth says.
@@ -80,14 +86,16 @@ def run_demo(days: int, seed: int, folder: Path, narrator: Narrator) -> bool:
         _fix(cast, stack)
         first_night(cast, stack)
         second_night(cast, stack)
-        findings, nights, put_back = _judge(cast, stack)
-    bronze = count_rows(place.lake / "bronze" / PIPELINE)
-    show_verdict(narrator, cast.plan, findings, Counts(bronze, put_back, nights))
-    if streams.restarted:
-        narrator.say(f"Streaming jobs started again after they died: {streams.restarted}")
-    narrator.say(f"Lake: {place.lake}")
-    narrator.say(f"Report: {place.report}")
-    return findings.sound
+        judged = _judge(cast, stack)
+        show_verdict(narrator, cast.plan, judged.findings, judged.counts)
+        if streams.restarted:
+            narrator.say(f"Streaming jobs started again after they died: {streams.restarted}")
+        narrator.say(f"Lake: {place.lake}")
+        narrator.say(f"Report: {place.report}")
+        show_health(narrator, judged.health)
+        if keep:
+            _keep(narrator, judged.console)
+    return judged.findings.sound
 
 
 def _introduce(cast: Cast) -> None:
@@ -144,28 +152,50 @@ def _fix(cast: Cast, stack: ExitStack) -> None:
         cast.run(replay, stack)
 
 
-def _judge(cast: Cast, stack: ExitStack) -> tuple[Findings, Nights, int]:
+@dataclass(frozen=True)
+class _Judged:
+    """What came of a demo: differences from the truth, counts, lag and doctor; and where the console is."""
+
+    findings: Findings
+    counts: Counts
+    health: Health
+    console: str
+
+
+def _judge(cast: Cast, stack: ExitStack) -> _Judged:
+    """Look at the lake in a session of this process, which lives as long as the console in it."""
     report = cast.job("report", "--date", str(cast.plan.first_night[-1]), "--out", str(cast.folder.report))
     stack.callback(report.end)
     with cast.narrator.step("Write the report, and hold the lake against the truth", _JUDGING):
         report.start()
-        with _standard_error_into(cast.folder.logs / "comparison.log"):
-            pipeline = open_pipeline(
-                PIPELINE,
-                conf_dir=ROOT / "conf",
-                contracts_dir=ROOT / "data_contracts",
-                settings=cast.settings,
-            )
-        try:
-            served = served_rows(pipeline)
-            broken = quarantined(pipeline)
-            put_back = broken.pop(PUT_BACK, 0)
-            findings = compare(served, broken, cast.plan.truth)
-            nights = Nights(brought_in_at_night(pipeline), added_by_repairs(pipeline))
-        finally:
-            pipeline.spark.stop()
+        stack.enter_context(_standard_error_into(cast.folder.logs / "comparison.log"))
+        pipeline = open_pipeline(
+            PIPELINE, conf_dir=ROOT / "conf", contracts_dir=ROOT / "data_contracts", settings=cast.settings
+        )
+        stack.callback(pipeline.spark.stop)
+        console = stack.enter_context(live_console(pipeline, cast.folder.report))
+        cast.narrator.say(f"Until the demo ends, the console shows all of this: {console}")
+        findings, counts = _compare(cast, pipeline)
+        health = examine(pipeline)
         report.wait(cast.patience)
-    return findings, nights, put_back
+    return _Judged(findings, counts, health, console)
+
+
+def _compare(cast: Cast, pipeline: Pipeline) -> tuple[Findings, Counts]:
+    # The speed layer has not read yet what came between the nights.
+    read_on(pipeline, once=True)
+    served, broken = served_rows(pipeline), quarantined(pipeline)
+    put_back = broken.pop(PUT_BACK, 0)
+    nights = Nights(brought_in_at_night(pipeline), added_by_repairs(pipeline))
+    bronze = count_rows(cast.folder.lake / "bronze" / PIPELINE)
+    return compare(served, broken, cast.plan.truth), Counts(bronze, put_back, nights)
+
+
+def _keep(narrator: Narrator, address: str) -> None:
+    """Wait until the user has seen enough."""
+    narrator.say(f"Console: {address} (Ctrl-C ends it, and the demo)")
+    with suppress(KeyboardInterrupt):
+        Event().wait()
 
 
 @contextmanager
@@ -206,5 +236,5 @@ _FIXING = (
 )
 _JUDGING = (
     "The report, of a repaired day, is a job like the others. Independently of it, every row that a reader "
-    "of the lake gets is compared with what was sent."
+    "of the lake gets is compared with what was sent. Lag and doctor, at the end, must find nothing."
 )

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from rich.table import Table
 
 from demo.compare import Findings
+from demo.health import Health
 from demo.narration import Narrator
 from demo.replay import Plan
 from demo.sends import Sort
@@ -35,6 +36,15 @@ class Counts(NamedTuple):
     bronze: int
     put_back: int
     nights: Nights
+
+
+def show_health(narrator: Narrator, health: Health) -> None:
+    """Print what lag and doctor say."""
+    for command, lines in (("oncelake lag", health.lag), ("oncelake doctor", health.doctor)):
+        narrator.console.print(f"\n[bold]{command}[/bold]")
+        for line in lines:
+            # A table is wider than some terminals, which wrap better than it would be wrapped here.
+            narrator.console.print(f"  {line}", markup=False, soft_wrap=True)
 
 
 def show_verdict(narrator: Narrator, plan: Plan, findings: Findings, counts: Counts) -> None:

@@ -16,7 +16,7 @@ from pipelines.deployment.files import DeploymentFile
 from pipelines.deployment.keda import Workers, keda_files
 from pipelines.deployment.kubernetes import kubernetes_files
 from pipelines.deployment.pods import Place, Pods
-from pipelines.deployment.schedulers import airflow_files, systemd_files
+from pipelines.deployment.schedulers import airflow_files, cron_files, systemd_files
 from pipelines.deployment.spark_operator import Executors, spark_operator_files
 from pipelines.durations import parse_interval
 from pipelines.errors import ConfigError
@@ -187,10 +187,37 @@ def airflow(out: Path | None, home: str, **named: Any) -> None:
 @deploy.command()
 @file_options
 @_home
+@click.option(
+    "--one-service",
+    is_flag=True,
+    help="Run all streams in one service, by `oncelake run`. Default: one for each.",
+)
+@click.option(
+    "--with",
+    "others",
+    multiple=True,
+    metavar="NAME",
+    help="A further pipeline whose streams this service runs. Repeatable.",
+)
 @_out
-def systemd(out: Path | None, home: str, **named: Any) -> None:
+def systemd(out: Path | None, home: str, *, one_service: bool, others: tuple[str, ...], **named: Any) -> None:
     """Write services for the streams, timers for the others."""
-    _write(systemd_files(_described(named), home), out)
+    if others and not one_service:
+        raise ConfigError(
+            "--with: expected with --one-service only; add it, or write files for each pipeline"
+        )
+    pipeline = named.pop("pipeline")
+    together = [describe(name, **named) for name in others] if one_service else None
+    _write(systemd_files(describe(pipeline, **named), home, together), out)
+
+
+@deploy.command("cron")
+@file_options
+@_home
+@_out
+def cron_command(out: Path | None, home: str, **named: Any) -> None:
+    """Write a crontab for the nightly run, for maintain, and for alerts on lag."""
+    _write(cron_files(_described(named), home), out)
 
 
 @deploy.command("databricks-job")

@@ -1,9 +1,10 @@
-"""Airflow and systemd: the files of `deploy/`, with the names, folders and times of one pipeline."""
+"""Airflow, systemd and cron: the files of `deploy/`, with the names, folders and times of one pipeline."""
 
 import json
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
+from zoneinfo import ZoneInfo
 
 from pipelines.deployment.described import Described
 from pipelines.deployment.files import DeploymentFile
@@ -12,6 +13,9 @@ from pipelines.errors import ConfigError
 from pipelines.resources import resource
 
 _HOME: Final = "/opt/oncelake"
+_CRONTAB: Final = "deploy/cron/oncelake-pipeline"
+_RUN: Final = "oncelake-run.service"
+_ANY_YEAR: Final = 2026
 _DAG: Final = "deploy/airflow/oncelake_nightly.py"
 _AT_NIGHT: Final = "# In the time zone of the contract: the day is over and sealed.\n"
 _DOCSTRING: Final = """The nightly run of pipeline {name} as an Airflow DAG: one run for each day.
@@ -55,17 +59,34 @@ def airflow_files(described: Described, home: str) -> list[DeploymentFile]:
     return [DeploymentFile(f"oncelake_nightly_{described.slug.replace('-', '_')}.py", text)]
 
 
-def systemd_files(described: Described, home: str) -> list[DeploymentFile]:
+def systemd_files(
+    described: Described, home: str, together: Sequence[Described] | None = None
+) -> list[DeploymentFile]:
     """Return the units of a pipeline: services for its streams, timers for the night and for upkeep.
 
     Args:
         described: the pipeline.
         home: the project's folder on the machine.
+        together: further pipelines whose streams run in one service with those of this one, by `oncelake
+            run`; None for a service for each stream.
     """
-    units = {f"oncelake-{each.job}@.service": "oncelake-stream@.service" for each in described.streams}
+    streams = () if together is not None else described.streams
+    units = {f"oncelake-{each.job}@.service": "oncelake-stream@.service" for each in streams}
     units |= {name: name for name in ("oncelake-nightly@.service", "oncelake-maintain@.service")}
     env = [_Replaced("--env prod", "", f"--env {described.config.env}")]
     files = [DeploymentFile(name, _unit(unit, home, env)) for name, unit in units.items()]
+    if together is not None:
+        names = dict.fromkeys(each.config.name for each in (described, *together))
+        named = _Replaced("--all", "", " ".join(f"--pipeline {name}" for name in names))
+        which = [
+            _Replaced("# The streams of all pipelines,", "", f"# The streams of {', '.join(names)},"),
+            _Replaced(
+                "Description=Oncelake: streams",
+                "\n",
+                f"Description=Oncelake: streams of {', '.join(names)}\n",
+            ),
+        ]
+        files.append(DeploymentFile(_RUN, _unit(_RUN, home, [*which, named, *env])))
     files.append(DeploymentFile("oncelake-failed@.service", _unit("oncelake-failed@.service", home, [])))
     zone = described.contract.day_time_zone
     nightly = [
@@ -77,6 +98,39 @@ def systemd_files(described: Described, home: str) -> list[DeploymentFile]:
         named = _Replaced("@flights", "", f"@{described.config.name}")
         files.append(DeploymentFile(name, _unit(name, home, [named, *parts])))
     return sorted(files, key=lambda each: each.name)
+
+
+def cron_files(described: Described, home: str) -> list[DeploymentFile]:
+    """Return the crontab of a pipeline: its night, its upkeep, and a look at its lag.
+
+    Args:
+        described: the pipeline.
+        home: the project's folder on the machine.
+    """
+    name = described.config.name
+    nightly, maintain = (
+        " ".join(cron(at - _least_offset(described.contract.zone)).split()[:2])
+        for at in (described.nightly_at, described.maintain_at)
+    )
+    text = _with(
+        _CRONTAB, [_Replaced("\n30 6 ", "", f"\n{nightly} "), _Replaced("\n30 18 ", "", f"\n{maintain} ")]
+    )
+    # Its logs and locks have the name of the pipeline as well. Cron passes over file names with a dot.
+    file = f"oncelake-{described.slug}"
+    for old, new in (
+        ("flights", name),
+        (f"/etc/cron.d/oncelake-{name}", f"/etc/cron.d/{file}"),
+        ("--env prod", f"--env {described.config.env}"),
+        (_HOME, home),
+    ):
+        text = text.replace(old, new)
+    return [DeploymentFile(file, text)]
+
+
+def _least_offset(zone: ZoneInfo) -> timedelta:
+    """Return the offset of a time zone from UTC in the half of the year in which it is less."""
+    offsets = (datetime(_ANY_YEAR, month, 1, tzinfo=zone).utcoffset() for month in range(1, 13))
+    return min(offset for offset in offsets if offset is not None)
 
 
 def _unit(name: str, home: str, parts: Sequence[_Replaced]) -> str:

@@ -28,6 +28,7 @@ def test_it_carries_what_a_project_starts_from_and_nothing_else_of_the_checkout(
         "pipelines/_bundled/conf/local/oncelake.yml",
         "pipelines/_bundled/data_contracts/flights.odcs.yaml",
         "pipelines/_bundled/deploy/airflow/oncelake_nightly.py",
+        "pipelines/_bundled/deploy/cron/oncelake-pipeline",
         "pipelines/_bundled/deploy/systemd/oncelake-stream@.service",
         "pipelines/_bundled/jobs/ingest_stream.py",
     } <= names

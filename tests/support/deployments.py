@@ -15,7 +15,7 @@ from pipelines.deployment.files import DeploymentFile
 from pipelines.deployment.keda import Workers, keda_files
 from pipelines.deployment.kubernetes import kubernetes_files
 from pipelines.deployment.pods import Place, Pods
-from pipelines.deployment.schedulers import airflow_files, systemd_files
+from pipelines.deployment.schedulers import airflow_files, cron_files, systemd_files
 from pipelines.deployment.spark_operator import Executors, spark_operator_files
 
 WORKERS = Workers("StatefulSet", "spark-worker", 12, 1_000.0, 400.0, timedelta(hours=1))
@@ -61,6 +61,8 @@ def all_files(of: Described) -> Mapping[str, list[DeploymentFile]]:
         "spark-operator": spark_operator_files(pods, Executors(partitions=6)),
         "airflow": airflow_files(of, "/opt/oncelake"),
         "systemd": systemd_files(of, "/opt/oncelake"),
+        "systemd --one-service": systemd_files(of, "/opt/oncelake", []),
+        "cron": cron_files(of, "/opt/oncelake"),
         "databricks-job": databricks_files(pods, CLUSTERS),
     }
 

@@ -9,22 +9,27 @@ import shutil
 import subprocess
 import tomllib
 from configparser import RawConfigParser
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pyspark
 import pytest
 import yaml
 
 from pipelines.cli.app import oncelake
+from pipelines.cli.lag import summary_of
 from pipelines.cli.run_all import GRAVEST_FIRST
 from pipelines.config.model import BatchConfig
 from pipelines.config.streams import STREAMS
 from pipelines.durations import parse_interval
 from pipelines.errors import OncelakeError
+from pipelines.lag.diagnosis import Cause, Diagnosis
+from pipelines.lag.evidence import Evidence
 from pipelines.racks.resolver import ATTRIBUTE, VARIABLE
 from pipelines.spark.session import SETTINGS
+from pipelines.steps.lag import StageLag
+from pipelines.supervision.supervisor import Supervisor
 from tests.support.click_groups import commands_in
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,6 +40,7 @@ SERVICE = DEPLOY / "systemd/oncelake-nightly@.service"
 UPKEEP, STREAM, FAILED = (
     DEPLOY / f"systemd/oncelake-{name}@.service" for name in ("maintain", "stream", "failed")
 )
+RUN = DEPLOY / "systemd/oncelake-run.service"
 JOBS = tuple(stream.job for stream in STREAMS.values())
 HOUR = timedelta(hours=1)
 TIMER = DEPLOY / "systemd/oncelake-nightly@.timer"
@@ -137,6 +143,21 @@ def test_streams_and_upkeep_are_started_again_only_where_that_may_help(job: str)
     assert unit(path)["Unit"]["OnFailure"] == f"{FAILED.name.removesuffix('.service')}%n.service"
 
 
+def test_one_service_runs_the_streams_of_all_pipelines_and_tells_them_to_stop_itself() -> None:
+    service = unit(RUN)["Service"]
+    started, words = started_by(service["ExecStart"])
+    assert started == "run"
+    with oncelake.commands["run"].make_context("run", list(words)) as context:
+        assert (context.params["everything"], context.params["env"]) == (True, "prod")
+    assert service["RestartPreventExitStatus"].split() == ["2", "4"]
+    assert unit(RUN)["Unit"]["OnFailure"] == f"{FAILED.name.removesuffix('.service')}%n.service"
+    assert service["KillMode"] == "mixed"
+    # It kills by itself what does not stop, and says so.
+    assert parse_interval(service["TimeoutStopSec"].replace("min", " minutes")) > timedelta(
+        seconds=Supervisor.stop_within_s
+    )
+
+
 def test_every_scheduler_ends_a_night_that_hangs_before_its_lease_would_lapse() -> None:
     cron = re.search(
         r" timeout --kill-after=\d+ (\d+h) \S+/oncelake ", (DEPLOY / "cron/oncelake").read_text()
@@ -177,10 +198,33 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def entries(file: str) -> dict[str, str]:
+    """The lines of a crontab that start something, by what they start."""
+    lines = [
+        line for line in (DEPLOY / "cron" / file).read_text().splitlines() if line[:1] in {*"*0123456789"}
+    ]
+    return {re.search(r"bin/oncelake (\w+)", line)[1]: line for line in lines}  # type: ignore[index]
+
+
+def test_a_pipeline_s_crontab_has_its_night_its_upkeep_and_its_lag() -> None:
+    assert [*entries("oncelake-pipeline")] == ["nightly_batch", "maintain", "lag"]
+
+
 @pytest.mark.skipif(shutil.which("flock") is None, reason="there is no flock here")
 @pytest.mark.parametrize("code", [0, 3])
-def test_the_line_of_cron_runs_logs_and_speaks_of_failures_only(tmp_path: Path, code: int) -> None:
-    (line,) = (line for line in (DEPLOY / "cron/oncelake").read_text().splitlines() if line[:1].isdigit())
+@pytest.mark.parametrize(
+    ("file", "starts", "lock"),
+    [
+        ("oncelake", "nightly_batch", "nightly.lock"),
+        ("oncelake-pipeline", "nightly_batch", "flights-nightly.lock"),
+        ("oncelake-pipeline", "maintain", "flights-maintain.lock"),
+        ("oncelake-pipeline", "lag", "flights-lag.lock"),
+    ],
+)
+def test_a_line_of_cron_runs_logs_and_speaks_of_failures_only(
+    tmp_path: Path, code: int, file: str, starts: str, lock: str
+) -> None:
+    line = entries(file)[starts]
     *_, user, command = line.split(None, 6)
     assert user == "oncelake"
     assert "%" not in command, "cron makes a line's end of it"
@@ -195,14 +239,34 @@ def test_the_line_of_cron_runs_logs_and_speaks_of_failures_only(tmp_path: Path, 
 
     done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=True)
     place, job, *words = (tmp_path / "called").read_text().split()
-    assert (place, job) == (str(tmp_path), "nightly_batch")
-    require_taken(words)
+    assert (place, job) == (str(tmp_path), starts)
+    require_taken(words, job)
     assert f"exit code {code}" in done.stdout if code else done.stdout == ""
 
-    held = ["flock", str(tmp_path / "nightly.log").replace(".log", ".lock"), "/bin/sh", "-c", command]
+    held = ["flock", str(tmp_path / lock), "/bin/sh", "-c", command]
     busy = subprocess.run(held, capture_output=True, text=True, check=True)
     assert "exit code 75" in busy.stdout
     assert len((tmp_path / "called").read_text().splitlines()) == 1
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="there is no flock here")
+@pytest.mark.parametrize("cause", get_args(Cause))
+def test_cron_speaks_of_a_stream_that_does_not_catch_up_by_itself(tmp_path: Path, cause: Cause) -> None:
+    stage = StageLag(
+        Evidence("speed", datetime(2026, 1, 1, tzinfo=UTC), ()), Diagnosis(cause, (), 1.0, None), ""
+    )
+    told = json.dumps({"job": "lag", **summary_of([stage]), "exit_code": 0})
+    *_, command = entries("oncelake-pipeline")["lag"].split(None, 6)
+    for place in ("/opt/oncelake", "/var/log/oncelake", "/etc/oncelake"):
+        command = command.replace(place, str(tmp_path))
+    (tmp_path / "environment").touch()
+    stand_in = tmp_path / ".venv/bin/oncelake"
+    stand_in.parent.mkdir(parents=True)
+    stand_in.write_text(f"#!/bin/sh\necho {shlex.quote(told)}\n")
+    stand_in.chmod(0o755)
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
+    harmless = {"none", "source_quiet", "catching_up", "burst"}
+    assert (done.stdout.count(f'"cause": "{cause}"') == 0) == (cause in harmless) == (done.stdout == "")
 
 
 def test_the_dag_needs_neither_oncelake_nor_spark() -> None:

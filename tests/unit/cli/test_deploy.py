@@ -27,6 +27,7 @@ def run(*words: str) -> Result:
         (["keda", "--workers", "StatefulSet/spark", *FIGURES], ["scaled-object.yaml"]),
         (["spark-operator"], ["scheduled.yaml", "streams.yaml"]),
         (["airflow"], ["oncelake_nightly_flights.py"]),
+        (["cron"], ["oncelake-flights"]),
         (
             ["databricks-job", *DATABRICKS],
             [f"{name}.json" for name in ("ingest_stream", "maintain", "nightly_batch", "speed_stream")],
@@ -67,6 +68,8 @@ def test_files_go_to_a_folder_and_the_same_to_standard_output(
             ["keda", "--workers", "StatefulSet/spark", *FIGURES, "--max-executors", "13"],
             "number of partitions",
         ),
+        (["systemd", "--with", "weather"], "--with: expected with --one-service only"),
+        (["systemd", "--one-service", "--with", "nobody"], "nobody"),
         (["spark-operator", "--executors", "7", "--partitions", "6"], "number of partitions, 6"),
         (
             ["databricks-job", *DATABRICKS, "--max-workers", "9", "--partitions", "6"],

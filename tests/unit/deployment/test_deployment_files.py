@@ -4,9 +4,11 @@ import ast
 import copy
 import json
 import re
+import shlex
 import shutil
 import subprocess
 from configparser import RawConfigParser
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from pipelines.deployment.described import Described, describe
 from pipelines.deployment.files import yaml_file
 from pipelines.deployment.kubernetes import kubernetes_files
 from pipelines.deployment.pods import Place, Pods
+from pipelines.deployment.schedulers import cron_files, systemd_files
 from pipelines.errors import ConfigError
 from pipelines.yaml import parse_yaml
 from tests.support.click_groups import commands_in
@@ -326,10 +329,54 @@ def test_units_name_the_environment_and_the_time(everything: Described) -> None:
     assert timer["Timer"]["OnCalendar"] == "*-*-* 01:30:00 America/New_York"
 
 
+def test_one_service_runs_the_streams_of_several_pipelines(everything: Described, tmp_path: Path) -> None:
+    other = described(tmp_path, name="orders")
+    files = systemd_files(everything, "/srv/oncelake", [other, everything])
+    units = {each.name: each.text for each in files}
+    assert {name for name in units if "stream" in name} == set()
+    assert {f"oncelake-{name}@.timer" for name in ("nightly", "maintain")} <= units.keys()
+    service = RawConfigParser(strict=True)
+    service.read_string(units["oncelake-run.service"])
+    program, command, *words = shlex.split(service["Service"]["ExecStart"])
+    assert (program, command) == ("/srv/oncelake/.venv/bin/oncelake", "run")
+    with oncelake.commands["run"].make_context("run", words) as context:
+        assert context.params["named"] == ("flights", "orders")
+        assert (context.params["everything"], context.params["env"]) == (False, "prod")
+    assert service["Unit"]["Description"] == "Oncelake: streams of flights, orders"
+
+
+def test_the_crontab_of_flights_is_the_one_of_deploy(plain: Described) -> None:
+    (file,) = all_files(plain)["cron"]
+    assert (file.name, file.text) == ("oncelake-flights", Path("deploy/cron/oncelake-pipeline").read_text())
+
+
+@pytest.mark.parametrize(
+    ("zone", "nightly", "maintain"),
+    [
+        ("Europe/Berlin", "30 0", "30 12"),
+        # Half an hour behind a whole one, and ahead of UTC for the whole year.
+        ("Asia/Kolkata", "0 20", "0 8"),
+    ],
+)
+def test_a_crontab_begins_its_nights_when_the_day_is_over_in_summer_and_in_winter(
+    zone: str, nightly: str, maintain: str, tmp_path: Path
+) -> None:
+    of = described(tmp_path, name="a.Flight")
+    there = Described(of.config, replace(of.contract, day_time_zone=zone), of.raw, of.files)
+    (file,) = cron_files(there, "/srv/oncelake")
+    assert file.name == f"oncelake-{of.slug}"
+    assert f"/etc/cron.d/oncelake-{of.slug}" in file.text
+    lines = [line for line in file.text.splitlines() if re.match(r"[*\d]", line)]
+    assert [line.rpartition(" oncelake cd ")[0].split(" *")[0] for line in lines[:2]] == [nightly, maintain]
+    assert all("flights" not in line and "cd /srv/oncelake " in line for line in lines)
+    assert all(line.count("--pipeline a.Flight --env prod") == 1 for line in lines)
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
-def test_systemd_takes_the_units(everything: Described, tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", ["systemd", "systemd --one-service"])
+def test_systemd_takes_the_units(target: str, everything: Described, tmp_path: Path) -> None:
     program = re.compile(r"^ExecStart=\S+", re.MULTILINE)
-    for each in all_files(everything)["systemd"]:
+    for each in all_files(everything)[target]:
         (tmp_path / each.name).write_text(program.sub("ExecStart=/bin/true", each.text))
     command = ["systemd-analyze", "verify", *map(str, tmp_path.iterdir())]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
