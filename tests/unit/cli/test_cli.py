@@ -108,6 +108,7 @@ LOSING = (
             ],
             "expected --since to be before --until",
         ),
+        (["lag", "--pipeline", "flights", "--alert"], "--alert: pipeline flights has no hook"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
