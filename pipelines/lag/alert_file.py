@@ -22,13 +22,22 @@ _log = logging.getLogger(__name__)
 
 
 def read_alerts(pipeline: Pipeline) -> AlertBook:
-    """Return the alerts of a pipeline; none are raised if there is no file that can be read."""
+    """Return the alerts of a pipeline; none are raised if there is no file, or one that nobody understands.
+
+    Raises:
+        InfrastructureError: it cannot be read; as if there were none, messages would be sent again.
+    """
     path = pipeline.config.alerts_file
     try:
         text = HadoopFile(pipeline.spark, path).text()
         return _FILE.validate_json(text) if text else AlertBook()
-    except (Py4JError, ValidationError) as error:
-        _log.warning("%s cannot be read, so no alert counts as raised: %s", path, first_line(str(error)))
+    except Py4JError as error:
+        raise InfrastructureError(
+            f"{path}: the alerts of lag cannot be read: {first_line(str(error))}; check that the user may"
+            " read there"
+        ) from None
+    except ValidationError as error:
+        _log.warning("%s is no file of alerts, so none counts as raised: %s", path, first_line(str(error)))
         return AlertBook()
 
 

@@ -42,7 +42,8 @@ class LagAlerts:
             The alert of each stage, and of the evaluation itself.
 
         Raises:
-            InfrastructureError: the alerts cannot be kept for the next process; nothing was sent.
+            InfrastructureError: the alerts cannot be read, or not be kept for the next process; nothing was
+                sent.
         """
         config = self.pipeline.config
         policy = AlertPolicy(config.lag.raise_after, config.lag.clear_after)

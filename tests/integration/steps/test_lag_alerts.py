@@ -96,9 +96,11 @@ def test_lag_that_cannot_be_found_out_is_an_alert_of_its_own(alerted: Alerted) -
 
 
 def test_alerts_that_cannot_be_kept_are_told_only_by_a_process_that_goes_on(alerted: Alerted) -> None:
-    # No file can be put in place of a folder.
-    Path(alerted.lake.config.alerts_file, "full").mkdir(parents=True)
     found = lag(alerted.lake.pipeline)
+    # No folder can be made in place of a file.
+    folder = Path(alerted.lake.config.alerts_file).parent
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.touch()
     for _ in range(3):
         with pytest.raises(InfrastructureError, match="the alerts of lag cannot be kept"):
             LagAlerts(alerted.lake.pipeline, goes_on=False).take(found)
@@ -107,3 +109,20 @@ def test_alerts_that_cannot_be_kept_are_told_only_by_a_process_that_goes_on(aler
     for _ in range(3):
         lasting.take(found)
     assert alerted.changes() == [("ingest", "raised"), ("speed", "raised")]
+
+
+def test_a_file_that_cannot_be_read_is_not_taken_for_none(alerted: Alerted) -> None:
+    Path(alerted.lake.config.alerts_file).mkdir(parents=True)
+    with pytest.raises(InfrastructureError, match="the alerts of lag cannot be read"):
+        alerted.evaluate()
+
+
+def test_a_file_that_nobody_understands_is_replaced(
+    alerted: Alerted, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = Path(alerted.lake.config.alerts_file)
+    file.parent.mkdir(parents=True)
+    file.write_text("[]")
+    alerted.evaluate()
+    assert "is no file of alerts" in caplog.text
+    assert alerted.evaluate()["ingest"].is_raised
