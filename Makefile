@@ -84,7 +84,7 @@ rack-bench: setup ## Measure the share of bytes that stays within the rack, with
 	@$(PY) -m benchmarks.racks $(BENCH_ARGS)
 
 lock: ## Maintainers: update the pinned Python dependencies (needs uv)
-	$(LOCK) --extra dev --extra demo --constraints requirements/constraints.txt \
+	$(LOCK) --extra dev --extra demo --extra otel --constraints requirements/constraints.txt \
 		pyproject.toml --output-file requirements/dev.txt
 	$(LOCK) requirements/schedulers.in --output-file requirements/schedulers.txt
 	sed -n 's/^java = \["\(.*\)"\]/\1/p' pyproject.toml | $(LOCK) - --output-file requirements/jdk.txt

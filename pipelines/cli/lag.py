@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
@@ -15,13 +15,18 @@ from rich.table import Table
 from pipelines.cli.job_runner import Job, run_job
 from pipelines.cli.options import CommonOptions, LogFormat, common_options, once, output_option
 from pipelines.cli.terminal import harmless
+from pipelines.config.model import PipelineConfig
+from pipelines.contracts.contract import DataContract
 from pipelines.durations import about
-from pipelines.errors import OncelakeError
+from pipelines.errors import ConfigError, OncelakeError
+from pipelines.lag.alerts import AlertState
 from pipelines.lag.evidence import Evidence, PartitionLag
 from pipelines.lag.texts import advice_text, caught_up_text, evidence_text, least_retention, rate_text
+from pipelines.runtime.notifications import hooks
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.lag import StageLag
 from pipelines.steps.lag import lag as lag_of
+from pipelines.steps.lag_alerts import LagAlerts
 
 _COLUMNS: Final = ("stage", "partition", "records", "behind", "in/s", "out/s", "caught up", "deleted in")
 _WIDTH: Final = 100
@@ -38,25 +43,78 @@ _MOST_ROWS: Final = 12
     metavar="SECONDS",
     help="Repeat until Ctrl-C, with a pause of SECONDS in between.",
 )
-def lag(output: LogFormat | None, watch: float | None, **common: Any) -> None:
+@click.option(
+    "--alert",
+    "is_alerting",
+    is_flag=True,
+    help="Call the hooks of notify, once when a stream falls behind and once when it no longer is.",
+)
+def lag(output: LogFormat | None, watch: float | None, is_alerting: bool, **common: Any) -> None:
     """Show how far each stream is behind, and name the cause."""
     options = CommonOptions(**common)
     is_json = (output or options.log_format) == "json"
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
+        alerts = LagAlerts(pipeline, goes_on=watch is not None) if is_alerting else None
         if watch is not None:
-            _watch(pipeline, watch, is_json=is_json)
-        return summary_of(lag_of(pipeline))
+            _watch(pipeline, watch, alerts, is_json=is_json)
+        return _evaluation(pipeline, alerts)
 
     # To end a watch is no failure.
-    run_job(Job("lag", body, is_stream=watch is not None), options, output)
+    check = _require_hook if is_alerting else None
+    run_job(Job("lag", body, check, is_stream=watch is not None), options, output)
 
 
-def _watch(pipeline: Pipeline, seconds: float, *, is_json: bool) -> NoReturn:
+def _require_hook(config: PipelineConfig, contract: DataContract) -> None:
+    """Make sure that an alert has somebody to go to.
+
+    Raises:
+        ConfigError: it has not.
+    """
+    if not any(hooks(config.notify)):
+        raise ConfigError(
+            f"--alert: pipeline {config.name} has no hook that could be called; set notify.command or"
+            " notify.webhook, or leave --alert out"
+        )
+
+
+def _evaluation(pipeline: Pipeline, alerts: LagAlerts | None) -> dict[str, Any]:
+    """Return what is told of the lag; people are told of it if there are alerts.
+
+    Raises:
+        OncelakeError: the lag cannot be found out, or alerts cannot be kept.
+    """
+    try:
+        stages = lag_of(pipeline)
+    except OncelakeError as error:
+        if alerts:
+            alerts.take(error)
+        raise
+    told = summary_of(stages)
+    return alerts_told(told, alerts.take(stages)) if alerts else told
+
+
+def alerts_told(told: dict[str, Any], alerts: Mapping[str, AlertState]) -> dict[str, Any]:
+    """Add the alerts to what is told of the lag.
+
+    Args:
+        told: As `summary_of` returns it.
+        alerts: The alert of each stage, and of the evaluation itself.
+
+    Returns:
+        With `alerts`: those that are raised, each with the time since when; and a line for each.
+    """
+    since = {name: each.changed_at for name, each in alerts.items() if each.is_raised and each.changed_at}
+    raised = {name: at.isoformat(timespec="seconds") for name, at in since.items()}
+    lines = [f"alert: {name}, raised at {at}" for name, at in raised.items()]
+    return {**told, "alerts": raised, "lines": [*told["lines"], *lines]}
+
+
+def _watch(pipeline: Pipeline, seconds: float, alerts: LagAlerts | None, *, is_json: bool) -> NoReturn:
     """Print the lag again and again, until the process is told to stop; what fails is tried again."""
     while True:
         try:
-            told = summary_of(lag_of(pipeline))
+            told = _evaluation(pipeline, alerts)
         except OncelakeError as error:
             told = {"error": str(error), "lines": [f"error: {harmless(str(error))}"]}
         now = datetime.now(UTC).isoformat(timespec="seconds")

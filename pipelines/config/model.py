@@ -250,11 +250,11 @@ class ServingConfig(_Model):
 class NotifyConfig(_Model):
     """Failure notifications of `nightly_batch` and `validate`, and of streams that `oncelake run` gives up.
 
-    None are sent if neither hook is set.
+    `oncelake lag --alert` calls the same hooks. None are sent if neither hook is set.
 
     Attributes:
         when: Failures to notify about: `audit_failed` (exit code 3), `source_error` (4), `failed` (1). For
-            streams that `oncelake run` gives up, the hooks are always called.
+            streams that `oncelake run` gives up, and for alerts of lag, the hooks are always called.
         command: Program and its arguments, as a list. It gets the summary as JSON on standard input. No shell
             reads it.
         webhook: URL to which the summary is sent as JSON by POST. It is never shown, because many contain a
@@ -268,6 +268,24 @@ class NotifyConfig(_Model):
     webhook: Webhook | None = None
     headers: Headers = {}
     timeout: PositiveInterval = timedelta(seconds=10)
+
+
+class LagConfig(_Model):
+    """When `oncelake lag --alert` calls the hooks of `notify`.
+
+    Higher values mean fewer and later messages. An alert changes at the earliest after this many evaluations,
+    however often you evaluate, so a single odd figure never causes a message.
+
+    Attributes:
+        raise_after: Evaluations in a row that must find a stream behind before an alert is raised. The
+            default tolerates one slow micro-batch, and a restart between two evaluations.
+        clear_after: Evaluations in a row that must find it not behind before the alert is cleared. The
+            default is higher than that of `raise_after`, so that a stream that recovers only for a moment
+            does not cause two more messages.
+    """
+
+    raise_after: int = Field(default=3, ge=2, le=1_000)
+    clear_after: int = Field(default=5, ge=2, le=1_000)
 
 
 class MetricsConfig(_Model):
@@ -322,6 +340,7 @@ class PipelineConfig(_Model):
         serving: How readers find the lake.
         publish: `publish_stream`; nothing is published without it.
         notify: Failure notifications.
+        lag: Alerts of lag.
         metrics: Metrics and health of streams.
         spark: The Spark session.
     """
@@ -344,6 +363,7 @@ class PipelineConfig(_Model):
     serving: ServingConfig = ServingConfig()
     publish: PublishConfig | None = None
     notify: NotifyConfig = NotifyConfig()
+    lag: LagConfig = LagConfig()
     metrics: MetricsConfig = MetricsConfig()
     spark: SparkConfig = SparkConfig()
 
@@ -406,6 +426,11 @@ class PipelineConfig(_Model):
     def checkpoint(self, query: Query) -> str:
         """Return the path of a streaming query's checkpoint."""
         return f"{self.root}/ops/checkpoints/{self.name}/{query}"
+
+    @property
+    def alerts_file(self) -> str:
+        """The file that keeps the alerts of lag."""
+        return f"{self.root}/ops/checkpoints/{self.name}/lag.alerts.json"
 
     @property
     def root(self) -> str:

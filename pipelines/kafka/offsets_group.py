@@ -7,6 +7,8 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -15,6 +17,7 @@ from pyspark.sql import SparkSession
 from pipelines.config.model import KafkaConfig
 from pipelines.errors import InfrastructureError, OncelakeError
 from pipelines.kafka.admin import Admin, admin_client, kafka_error_text
+from pipelines.spark.stream_metrics import StreamMetric, gauge
 
 Ends = Callable[[], Mapping[int, int]]
 """Returns the offset after the last record, by partition."""
@@ -25,6 +28,30 @@ _RETRY_AFTER_S: Final = 30.0
 _LAST_COMMIT_WITHIN_S: Final = 5.0
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class CommitCounts:
+    """What became of the commits of a run.
+
+    Attributes:
+        made: How many the coordinator took.
+        failed: How many it did not.
+        last_at: When it took the last one; None if it has taken none.
+    """
+
+    made: int = 0
+    failed: int = 0
+    last_at: datetime | None = None
+
+    def metrics(self) -> Iterator[StreamMetric]:
+        """Yield the metrics that show it."""
+        by_result = {"made": float(self.made), "failed": float(self.failed)}
+        text = "Commits of offsets to the consumer group, by result."
+        yield StreamMetric("offset_commits", text, "counter", by_result, "result")
+        if self.last_at:
+            text = "When offsets were last committed to the consumer group."
+            yield gauge("last_offset_commit_timestamp_seconds", text, self.last_at.timestamp())
 
 
 class OffsetsGroup:
@@ -38,6 +65,9 @@ class OffsetsGroup:
         topic: The topic.
         again_after_s: When the same offsets are committed again, in seconds.
         retry_after_s: When a commit that failed is tried again, in seconds.
+
+    Attributes:
+        counts: What became of its commits; replaced, never changed.
     """
 
     def __init__(
@@ -54,6 +84,7 @@ class OffsetsGroup:
         self._next: Ends | None = None
         self._is_closing = False
         self._is_failing = False
+        self.counts = CommitCounts()
 
     def show(self, ends: Ends) -> None:
         """Have offsets committed, which must be in bronze; `ends` is called in the other thread."""
@@ -101,11 +132,13 @@ class OffsetsGroup:
             place = common.TopicPartition(self._topic, partition)
             offsets.put(place, clients.consumer.OffsetAndMetadata(end))
         admin.answer(admin.client.alterConsumerGroupOffsets(self._group, offsets).all())
+        self.counts = replace(self.counts, made=self.counts.made + 1, last_at=datetime.now(UTC))
         if self._is_failing:
             _log.info("consumer group %s: offsets are committed again", self._group)
         self._is_failing = False
 
     def _failed(self, error: Exception) -> None:
+        self.counts = replace(self.counts, failed=self.counts.failed + 1)
         if not self._is_failing and not self._is_closing:
             _log.warning(
                 "consumer group %s: the offsets of ingest are not committed, so lag tools do not see them;"

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pipelines.config.model import KafkaConfig
 from pipelines.config.values import RackMode
 from pipelines.racks.topology import broker_racks
+from pipelines.spark.stream_metrics import StreamMetric
 
 Received = Mapping[tuple[str, str], Mapping[int, int]]
 """Bytes by executor (its name and rack) and broker."""
@@ -59,6 +60,10 @@ class RackTrafficMeter:
         self._mode = kafka.rack.mode
         self._racks = broker_racks(spark, kafka)
         self._before = received(spark)
+
+    def so_far(self) -> StreamMetric:
+        """Return what was read until now, as executors have last reported it, as a metric."""
+        return read_bytes(traffic(since(self._before, received(self._spark)), self._racks))
 
     def measured(self, metrics: Mapping[str, str]) -> RackTraffic:
         """Return what was read until now.
@@ -115,6 +120,21 @@ def rack_share(pairs: Mapping[str, Mapping[str, int]]) -> float | None:
 
     None without any. An unknown rack counts as another one.
     """
+    near, far = _near_and_far(pairs)
+    return near / (near + far) if near + far else None
+
+
+def read_bytes(pairs: Mapping[str, Mapping[str, int]]) -> StreamMetric:
+    """Return bytes by the rack that read them and the rack that served them as a metric.
+
+    An unknown rack counts as another one.
+    """
+    near, far = _near_and_far(pairs)
+    text = "Bytes received from brokers, by their rack: that of the executor, or another."
+    return StreamMetric("read_bytes", text, "counter", {"own": float(near), "other": float(far)}, "rack")
+
+
+def _near_and_far(pairs: Mapping[str, Mapping[str, int]]) -> tuple[int, int]:
     whole = sum(sum(served.values()) for served in pairs.values())
     near = sum(served.get(reader, 0) for reader, served in pairs.items() if reader != _UNKNOWN)
-    return near / whole if whole else None
+    return near, whole - near

@@ -39,12 +39,16 @@ class SetAside:
         Use it in one action, and once: each action takes the broken records out again.
         """
         row = F.struct(*(F.col(name(column)) for column in self._schema.names))
-        columns = (F.col(BAD).isNull(), row, F.col(f"{BAD}.value"))
+        columns = (F.col(BAD).isNull(), row, F.col(f"{BAD}.value"), F.col(f"{BAD}.reason"))
         return Column(self._inner.isEvent(*(column._jc for column in columns)))
 
     def count(self) -> int:
         """Return how many were taken out."""
         return int(self._inner.count())
+
+    def reasons(self) -> dict[str, int]:
+        """Return how many were taken out, by reason; only reasons that occurred."""
+        return {str(reason): int(count) for reason, count in dict(self._inner.counts()).items()}
 
     def rows(self) -> DataFrame | None:
         """Return what was taken out, in the schema of the micro-batch; None if some were only counted."""

@@ -1,4 +1,4 @@
-"""Tells people that a run ended badly: by a command, by a webhook, or by both.
+"""Tells people what needs them, such as a run that ended badly: by a command, by a webhook, or by both.
 
 A hook has a bounded time, and what becomes of it changes nothing about the run.
 """
@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -59,22 +59,33 @@ def notify(config: NotifyConfig, summary: dict[str, Any]) -> None:
         alert(config, summary)
 
 
-def alert(config: NotifyConfig, summary: dict[str, Any]) -> None:
+def alert(
+    config: NotifyConfig, summary: Mapping[str, Any], only: Collection[str] | None = None
+) -> tuple[str, ...]:
     """Give a summary, as JSON, to the hooks that are set, whatever it is about, and log a hook that fails.
 
     Args:
         config: the hooks; after which failures of a run they are called has no meaning here.
         summary: what people are to know.
+        only: the settings of the hooks that are called; None for all.
+
+    Returns:
+        The settings of the hooks that failed.
     """
     body = json.dumps(summary, default=str).encode()
     seconds = config.timeout / timedelta(seconds=1)
+    failed = list[str]()
     for hook in hooks(config):
+        if only is not None and hook.setting not in only:
+            continue
         if trouble := hook.send(body, seconds):
             _log.error(
                 "%s: %s; it has notified nobody. The outcome of the run is unchanged", hook.setting, trouble
             )
+            failed.append(hook.setting)
         else:
             _log.info("%s: notified", hook.setting)
+    return tuple(failed)
 
 
 def hooks(config: NotifyConfig) -> Iterator[Hook]:

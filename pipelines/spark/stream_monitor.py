@@ -1,4 +1,4 @@
-"""What is shown of a stream while it runs: a file beside its checkpoint, and metrics by HTTP.
+"""What is shown of a stream while it runs: a file beside its checkpoint, and metrics by HTTP and OTLP.
 
 All that may wait for something else is done in a thread of its own: the stream waits for none of it.
 """
@@ -7,7 +7,7 @@ import logging
 import os
 import platform
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pipelines.config.streams import STREAMS, Query
 from pipelines.spark.failures import first_line
+from pipelines.spark.otlp_settings import otlp_signals
 from pipelines.spark.pipeline import Pipeline
+from pipelines.spark.stream_metrics import StreamMetric, stream_metrics
 from pipelines.spark.stream_progress import (
     KEPT,
     BatchFigures,
@@ -30,6 +32,7 @@ from pipelines.spark.stream_progress import (
 
 if TYPE_CHECKING:
     from pipelines.spark.stream_server import StreamServer
+    from pipelines.spark.stream_telemetry import StreamTelemetry
 
 # After a micro-batch; and in between, so that a process that is gone can be told from one that is busy.
 _AFTER_S: Final = 5.0
@@ -71,6 +74,11 @@ def _note_refusal(pipeline: Pipeline, query: Query, began: datetime, failure: st
         _log.debug("%s", error)
 
 
+def _labels(pipeline: Pipeline, query: Query) -> dict[str, str]:
+    """Return what every metric of a stream is labelled with."""
+    return {"pipeline": pipeline.name, "env": pipeline.config.env, "stream": query}
+
+
 class StreamMonitor:
     """Takes Spark's reports of the micro-batches of a run, from its making until `end`.
 
@@ -78,24 +86,43 @@ class StreamMonitor:
         pipeline: The pipeline.
         query: The query.
         trigger: The time from one micro-batch to the next; None if it takes what is there and ends.
+        own_metrics: Returns the metrics that only this query has; it may wait for something else.
 
     Raises:
-        ConfigError: nothing can listen on the port for metrics.
+        ConfigError: nothing can listen on the port for metrics, or OpenTelemetry is asked for and cannot be
+            used.
     """
 
-    def __init__(self, pipeline: Pipeline, query: Query, trigger: timedelta | None) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        query: Query,
+        trigger: timedelta | None,
+        own_metrics: Callable[[], Iterable[StreamMetric]] = tuple,
+    ) -> None:
         self._spark, self._checkpoint = pipeline.spark, pipeline.checkpoint(query)
         self._totals = RunTotals()
+        self._own_metrics, self._own = own_metrics, tuple[StreamMetric, ...]()
         self._changed = threading.Condition()
         self._batches: list[tuple[BatchFigures, str]] = []
         self._is_seen, self._is_told = False, False
         self._end: _End | None = None
         seconds = trigger.total_seconds() if trigger else 0.0
         self._progress = new_run(query, seconds, read_progress(self._spark, self._checkpoint))
+        self._telemetry = self._exported(pipeline, query)
         self._server = self._served(pipeline, query)
         self._meter: Any = None
         self._thread = threading.Thread(target=self._work, name="stream-monitor", daemon=True)
         self._thread.start()
+
+    def _exported(self, pipeline: Pipeline, query: Query) -> "StreamTelemetry | None":
+        signals = otlp_signals(os.environ)
+        if not signals:
+            return None
+        # Its library is there only for who asks for it.
+        from pipelines.spark.stream_telemetry import StreamTelemetry
+
+        return StreamTelemetry(_labels(pipeline, query), self.metrics, signals)
 
     def _served(self, pipeline: Pipeline, query: Query) -> "StreamServer | None":
         metrics = pipeline.config.metrics
@@ -104,9 +131,12 @@ class StreamMonitor:
         # Its library takes time to import, which other commands need not wait for.
         from pipelines.spark.stream_server import StreamServer
 
-        labels = {"pipeline": pipeline.name, "env": pipeline.config.env, "stream": query}
         address = (metrics.host, metrics.port + STREAMS[query].port)
-        return StreamServer(address, labels, lambda: self._progress, lambda: self._totals)
+        return StreamServer(address, _labels(pipeline, query), lambda: self._progress, self.metrics)
+
+    def metrics(self) -> Iterator[StreamMetric]:
+        """Return the metrics, as they are now; may be called in any thread."""
+        return stream_metrics(self._progress, self._totals, self._own)
 
     def add(self, batch: BatchFigures, query: str) -> None:
         """Note a micro-batch.
@@ -133,10 +163,13 @@ class StreamMonitor:
         self._thread.join(_LAST_WITHIN_S)
         if self._server:
             self._server.close()
+        if self._telemetry:
+            self._telemetry.close()
 
     def _work(self) -> None:
         """Write the file until the run has ended, and then once more; nobody else changes the progress."""
         tasks_before = self._start_meter()
+        self._take_own()
         self._write()
         while True:
             with self._changed:
@@ -146,6 +179,7 @@ class StreamMonitor:
                 self._progress = replace(self._progress, seen_at=datetime.now(UTC))
             tasks_before, self._is_seen = tasks, False
             self._take_batches()
+            self._take_own()
             if self._end:
                 break
             self._write()
@@ -165,8 +199,21 @@ class StreamMonitor:
         if new and batches:
             # The last tasks of a micro-batch may be told of after it is done.
             batches[-1] = self._with_tasks(batches[-1], new[0][1])
-        batches += [self._with_tasks(batch, query) for batch, query in new]
+        done = [self._with_tasks(batch, query) for batch, query in new]
+        batches += done
         self._progress = replace(self._progress, batches=tuple(batches[-KEPT:]))
+        if self._telemetry:
+            for batch in done:
+                self._telemetry.add(batch)
+
+    def _take_own(self) -> None:
+        try:
+            self._own = tuple(self._own_metrics())
+            if self._telemetry:
+                self._telemetry.refresh()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the stream goes on
+            # The session may be gone; what was known last is shown.
+            _log.debug("%s", error)
 
     def _write(self) -> None:
         try:

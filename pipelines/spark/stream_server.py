@@ -18,11 +18,13 @@ from prometheus_client.registry import Collector
 
 from pipelines.errors import ConfigError
 from pipelines.runtime.http_server import threading_server
-from pipelines.spark.stream_progress import COUNTERS, RunTotals, StreamProgress
+from pipelines.spark.stream_metrics import PREFIX, StreamMetric
+from pipelines.spark.stream_progress import StreamProgress
 
 _log = logging.getLogger(__name__)
 
 Figures = Callable[[], StreamProgress]
+Metrics = Callable[[], Iterable[StreamMetric]]
 
 
 class StreamServer:
@@ -32,7 +34,7 @@ class StreamServer:
         address: Host and port.
         labels: What every metric is labelled with.
         figures: Returns what is known of the run.
-        totals: Returns what its micro-batches add up to.
+        metrics: Returns its metrics, as they are now.
 
     Raises:
         ConfigError: nothing can listen there.
@@ -43,17 +45,17 @@ class StreamServer:
         address: tuple[str, int],
         labels: Mapping[str, str],
         figures: Figures,
-        totals: Callable[[], RunTotals],
+        metrics: Metrics,
     ) -> None:
         host, port = address
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Stream(labels, figures, totals))
-        metrics: Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]] = make_wsgi_app(registry)
+        registry.register(_Stream(labels, metrics))
+        exposition: Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]] = make_wsgi_app(registry)
 
         def answer(environ: WSGIEnvironment, respond: StartResponse) -> Iterable[bytes]:
             match environ.get("PATH_INFO"):
                 case "/metrics":
-                    return metrics(environ, respond)
+                    return exposition(environ, respond)
                 case "/healthz":
                     return _healthz(figures(), respond)
                 case _:
@@ -92,61 +94,24 @@ def _healthz(progress: StreamProgress, respond: StartResponse) -> Iterable[bytes
 
 
 class _Stream(Collector):
-    def __init__(self, labels: Mapping[str, str], figures: Figures, totals: Callable[[], RunTotals]) -> None:
-        self._labels, self._figures, self._totals = labels, figures, totals
+    def __init__(self, labels: Mapping[str, str], metrics: Metrics) -> None:
+        self._labels, self._metrics = labels, metrics
 
     def collect(self) -> Iterator[Metric]:
         """Return all metrics, as they are now."""
-        return stream_metrics(self._labels, self._figures(), self._totals())
+        return (family_of(each, self._labels) for each in self._metrics())
 
 
-def stream_metrics(
-    labels: Mapping[str, str], progress: StreamProgress, totals: RunTotals
-) -> Iterator[Metric]:
-    """Yield the metrics of a stream.
+def family_of(metric: StreamMetric, labels: Mapping[str, str]) -> Metric:
+    """Return a metric as Prometheus has it.
 
     Args:
+        metric: The metric.
         labels: What every metric is labelled with.
-        progress: What is known of the run.
-        totals: What its micro-batches add up to.
     """
-    names, values = list(labels), list(labels.values())
-    for name, counter in COUNTERS.items():
-        family = CounterMetricFamily(f"oncelake_stream_{name}", counter.text, labels=names)
-        family.add_metric(values, totals.counters.get(name, 0.0))
-        yield family
-    seconds = CounterMetricFamily(
-        "oncelake_stream_seconds", "Time of micro-batches, by phase.", labels=[*names, "phase"]
-    )
-    for phase, took in totals.phases.items():
-        seconds.add_metric([*values, phase], took)
-    yield seconds
-    for name, text, value in _gauges(progress):
-        if value is not None:
-            gauge = GaugeMetricFamily(f"oncelake_stream_{name}", text, labels=names)
-            gauge.add_metric(values, value)
-            yield gauge
-
-
-def _gauges(progress: StreamProgress) -> Iterator[tuple[str, str, float | None]]:
-    last = next((batch for batch in reversed(progress.batches) if batch.records), None)
-    yield "healthy", "0 if it has given no sign for too long.", progress.silent_s(datetime.now(UTC)) is None
-    yield "last_sign_timestamp_seconds", "When it last gave a sign.", progress.seen_at.timestamp()
-    yield "started_timestamp_seconds", "When it was started.", progress.started_at.timestamp()
-    yield "trigger_interval_seconds", "Time from one micro-batch to the next.", progress.trigger_s
-    yield "executors", "Executors, beside the driver.", progress.executors
-    if last is None:
-        return
-    yield "last_micro_batch_records", "Records of the last micro-batch with any.", last.records
-    yield "last_micro_batch_seconds", "What it took.", last.seconds
-    yield (
-        "watermark_timestamp_seconds",
-        "Its watermark.",
-        last.watermark.timestamp() if last.watermark else None,
-    )
-    yield "state_memory_bytes", "Memory of the state.", last.state.memory_bytes if last.state else None
-    yield "files_outstanding", "Files of its source that it has left for later.", last.files_left
-    if last.tasks:
-        yield "task_seconds", "What its tasks took in all.", last.tasks.run_s
-        yield "gc_seconds", "Of that, garbage collection.", last.tasks.gc_s
-        yield "spilled_bytes", "What its tasks spilled to disk.", last.tasks.spilled_bytes
+    kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+    own = [metric.label] if metric.label else []
+    family = kind(f"{PREFIX}{metric.name}", metric.text, labels=[*labels, *own])
+    for value, number in metric.values.items():
+        family.add_metric([*labels.values(), *([value] if own else [])], number)
+    return family

@@ -4,7 +4,7 @@ import logging
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -24,6 +24,7 @@ from pipelines.runtime.processes import stop_signals
 from pipelines.spark.failures import explain_stream_failure, first_line, is_passing
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.query_listener import QueryListener, listening
+from pipelines.spark.stream_metrics import StreamMetric
 from pipelines.spark.stream_monitor import StreamMonitor
 from pipelines.spark.stream_progress import BatchFigures, micro_batch_of
 
@@ -258,6 +259,9 @@ class StreamJob(Protocol):
     def write(self, rows: DataFrame, batch: int) -> None:
         """Write a micro-batch, by its number, exactly once."""
 
+    def metrics(self) -> Iterable[StreamMetric]:
+        """Return the metrics that only this stream has; it is asked in another thread, again and again."""
+
 
 def run_query(
     pipeline: Pipeline,
@@ -286,7 +290,7 @@ def run_query(
             job.plan(), write, name=query, checkpoint=pipeline.checkpoint(query), trigger=trigger
         )
 
-    monitor = StreamMonitor(pipeline, query, None if trigger.once else trigger.interval)
+    monitor = StreamMonitor(pipeline, query, None if trigger.once else trigger.interval, job.metrics)
     return run_stream(pipeline.spark, start, write, is_cured, monitor)
 
 

@@ -1,6 +1,7 @@
 """Ingest: every Kafka record, whole, into the bronze table."""
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -28,6 +29,7 @@ from pipelines.racks.traffic import RackTraffic, RackTrafficMeter
 from pipelines.spark.checkpoints import QueryFiles, has_begun, query_files
 from pipelines.spark.ingest_plans import ends_of, offsets_in, read_until
 from pipelines.spark.pipeline import Pipeline
+from pipelines.spark.stream_metrics import StreamMetric
 from pipelines.spark.streams import Trigger, run_query
 
 _log = logging.getLogger(__name__)
@@ -99,7 +101,8 @@ def ingest(pipeline: Pipeline, *, once: bool) -> IngestResult:
     with offsets_group(spark, config.kafka, config.offsets_group) as group:
         if group:
             group.show(partial(_in_bronze, pipeline, starting))
-        job = IngestJob(pipeline, writer, once, starting, forgotten=places_ahead(pipeline), group=group)
+        forgotten = places_ahead(pipeline)
+        job = IngestJob(pipeline, writer, once, starting, forgotten=forgotten, group=group, reading=reading)
         totals = run_query(pipeline, "ingest", job, Trigger(once, config.ingest.trigger_interval))
     return IngestResult(
         records=totals.records + job.written_before,
@@ -120,6 +123,7 @@ class IngestJob:
         starting: where a new checkpoint begins, in Spark's form, if not where the configuration says.
         forgotten: places of records that were forgotten, and that it reads once more.
         group: shows how far it is.
+        reading: measures from which racks it reads.
         written_before: records of a micro-batch that an earlier run had written and not recorded as done.
     """
 
@@ -129,6 +133,7 @@ class IngestJob:
     starting: str | None = None
     forgotten: DataFrame | None = None
     group: OffsetsGroup | None = None
+    reading: RackTrafficMeter | None = None
     written_before: int = 0
     _requests: "_OffsetRequests | None" = None
 
@@ -150,6 +155,13 @@ class IngestJob:
             self.group.show(partial(ends_of, self.pipeline, batch))
         if self._requests:
             self._requests.done()
+
+    def metrics(self) -> Iterator[StreamMetric]:
+        """Yield what became of commits of offsets, and how much was read from which rack."""
+        if self.group:
+            yield from self.group.counts.metrics()
+        if self.reading:
+            yield self.reading.so_far()
 
 
 class _OffsetRequests:

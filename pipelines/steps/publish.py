@@ -44,6 +44,7 @@ from pipelines.registry.event_schema import AvroValues
 from pipelines.spark.checkpoints import QueryFiles, query_files
 from pipelines.spark.failures import texts
 from pipelines.spark.pipeline import Pipeline
+from pipelines.spark.stream_metrics import StreamMetric
 from pipelines.spark.streams import Totals, Trigger, query_of, run_query
 
 _log = logging.getLogger(__name__)
@@ -254,6 +255,10 @@ class _Job:
         if not batch:
             for line in how_to_send(self.pipeline.config, unsent(self.pipeline, self.publisher.topic_id)):
                 _log.warning("%s", line)
+
+    def metrics(self) -> tuple[StreamMetric, ...]:
+        """Return none: it has those that all streams have."""
+        return ()
 
     def _publish(self, made: OutgoingBatch, batch: int) -> Published:
         """Publish a micro-batch; what the rebuild has changed is sent in parts, however much it is."""

@@ -1,6 +1,8 @@
 """Speed: bronze, decoded and deduplicated in real time; what breaks the contract goes to quarantine."""
 
 import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -28,6 +30,7 @@ from pipelines.ledger.schema_lookup import learn_named, most_named
 from pipelines.ledger.writer_schemas import known_writers
 from pipelines.records.decode import BAD, broken_of, decode, events_of, routed
 from pipelines.records.dedup import first_within_watermark
+from pipelines.records.reasons import REASONS
 from pipelines.records.set_aside import SetAside
 from pipelines.records.watermark import HELD_BACK
 from pipelines.registry.wire_format import WriterSchema
@@ -35,6 +38,7 @@ from pipelines.spark.checkpoints import query_files
 from pipelines.spark.late_records import late_share
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.state_store import use_state_store
+from pipelines.spark.stream_metrics import StreamMetric
 from pipelines.spark.streams import Totals, Trigger, observed, run_query
 
 _REMEMBERED: Final = 1_000
@@ -140,6 +144,7 @@ class _Job:
             once it has.
         keeps: whether micro-batches are kept while they are written, since one had more broken records than
             the driver takes.
+        quarantined: broken records by reason, of this run; replaced, never changed.
     """
 
     pipeline: Pipeline
@@ -149,6 +154,7 @@ class _Job:
     in_vain: int | None = None
     began_with: int | None = None
     keeps: bool = False
+    quarantined: Mapping[str, int] = field(default_factory=dict)
 
     def plan(self) -> DataFrame:
         """Return events and broken records, decoded with all schemas that are known by now."""
@@ -192,9 +198,15 @@ class _Job:
             reach(Point.QUARANTINE_WRITTEN)
             if draft:
                 self.writer.add(draft, batch)
+            if broken:
+                self.quarantined = Counter(self.quarantined) + Counter(aside.reasons())
         finally:
             if self.keeps:
                 rows.unpersist()
+
+    def metrics(self) -> Iterator[StreamMetric]:
+        """Yield how many records went to quarantine."""
+        yield quarantined_metric(self.quarantined)
 
     def _broken(self, routes: DataFrame) -> DataFrame:
         """Return the broken records of a micro-batch that has more of them than the driver takes."""
@@ -246,6 +258,14 @@ class _Job:
         if reads is not None and reads != self.began_with:
             raise _NewPlan(f"version {reads} of bronze")
         self.began_with = reads
+
+
+def quarantined_metric(counts: Mapping[str, int]) -> StreamMetric:
+    """Return counts of broken records by reason as a metric; reasons that did not occur are 0."""
+    by_reason: dict[str, float] = {reason: float(counts.get(reason, 0)) for reason in REASONS}
+    return StreamMetric(
+        "quarantined", "Records that went to quarantine, by reason.", "counter", by_reason, "reason"
+    )
 
 
 def _bronze(pipeline: Pipeline) -> DataFrame:

@@ -167,6 +167,8 @@ def test_a_failure_that_lasts_is_told_once_and_its_end_as_well(
         member.close()
     assert caplog.text.count("offsets of ingest are not committed") == 1
     assert shown.offsets() == {0: 1}
+    assert (group.counts.made, group.counts.failed >= 3) == (1, True)
+    assert group.counts.last_at is not None
 
 
 def test_offsets_are_committed_again_before_brokers_forget_them(shown: Shown) -> None:

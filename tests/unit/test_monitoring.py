@@ -13,8 +13,11 @@ import promql_parser
 import pytest
 import yaml
 
+from pipelines.kafka.offsets_group import CommitCounts
 from pipelines.ledger.certifications import Verdict
+from pipelines.racks.traffic import read_bytes
 from pipelines.report.render.prometheus import gauges
+from pipelines.spark.stream_metrics import stream_metrics
 from pipelines.spark.stream_progress import (
     BatchFigures,
     RunTotals,
@@ -22,7 +25,8 @@ from pipelines.spark.stream_progress import (
     StreamProgress,
     TaskFigures,
 )
-from pipelines.spark.stream_server import stream_metrics
+from pipelines.spark.stream_server import family_of
+from pipelines.steps.speed import quarantined_metric
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "deploy/prometheus/oncelake.rules.yml"
@@ -46,10 +50,11 @@ def metrics() -> dict[str, set[str]]:
     """The labels of each metric, by name, of a stream with all figures and of nights."""
     labels = dict.fromkeys(("pipeline", "env", "stream"), "x")
     totals = RunTotals({"records": 1.0}, {"write": 1.0})
+    some = (*CommitCounts(last_at=NOW).metrics(), read_bytes({}), quarantined_metric({}))
     served = {
         sample.name: {*sample.labels}
-        for family in stream_metrics(labels, RUNNING, totals)
-        for sample in family.samples
+        for metric in stream_metrics(RUNNING, totals, some)
+        for sample in family_of(metric, labels).samples
     }
     nights = gauges([VERDICT, replace(VERDICT, day=VERDICT.day + timedelta(1))], {}, ZoneInfo("UTC"), NOW)
     for gauge in nights:

@@ -236,7 +236,7 @@ def test_a_stream_tells_of_itself_by_http_while_it_runs_and_no_longer(
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     settings = (f"kafka.bootstrap_servers={broker}", f"kafka.topic={watched.topic}", f"metrics.port={port}")
-    pipeline = make_lake(*settings).pipeline
+    pipeline = make_lake(*settings, "kafka.rack.mode=client").pipeline
     seen: dict[str, str] = {}
 
     def look() -> None:
@@ -244,9 +244,14 @@ def test_a_stream_tells_of_itself_by_http_while_it_runs_and_no_longer(
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=10) as answer:
                 seen[path] = answer.read().decode()
 
+    def has_own() -> bool:
+        look()
+        return "oncelake_stream_read_bytes_total{" in seen["metrics"]
+
     watched.send(20)
-    with armed(Point.BATCH_LOOKED_FOR, look):
+    with armed(Point.BATCH_LOOKED_FOR, lambda: wait_until(has_own, "it has asked for its own metrics", 30)):
         ingest(pipeline, once=True)
+    assert "oncelake_stream_offset_commits_total{" in seen["metrics"]
     assert '"status": "ok"' in seen["healthz"]
     assert 'oncelake_stream_healthy{env="local",pipeline="flights",stream="ingest"} 1.0' in seen["metrics"]
     with pytest.raises(OSError, match="refused"):

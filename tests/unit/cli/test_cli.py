@@ -108,6 +108,7 @@ LOSING = (
             ],
             "expected --since to be before --until",
         ),
+        (["lag", "--pipeline", "flights", "--alert"], "--alert: pipeline flights has no hook"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -116,6 +117,15 @@ def test_a_mistake_is_refused_with_one_message(oncelake: Run, words: list[str], 
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+    assert "Spark" not in done.stderr
+
+
+@pytest.mark.parametrize("job", ["ingest_stream", "speed_stream"])
+def test_a_protocol_that_is_not_exported_is_refused_before_spark_starts(oncelake: Run, job: str) -> None:
+    variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
+    done = oncelake(job, "--pipeline", "flights", **variables)
+    assert done.returncode == 2
+    assert "OTEL_EXPORTER_OTLP_PROTOCOL: expected http/protobuf, got 'grpc'" in done.stderr
     assert "Spark" not in done.stderr
 
 

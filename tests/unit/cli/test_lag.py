@@ -3,7 +3,8 @@
 from datetime import UTC, datetime
 from typing import get_args
 
-from pipelines.cli.lag import summary_of
+from pipelines.cli.lag import alerts_told, summary_of
+from pipelines.lag.alerts import AlertState
 from pipelines.lag.diagnosis import Advice, Diagnosis, Symptom, SymptomKind
 from pipelines.lag.evidence import Evidence, PartitionLag
 from pipelines.lag.texts import ADVICE, EVIDENCE
@@ -64,6 +65,20 @@ def test_each_partition_has_a_line_and_the_cause_stands_below() -> None:
         "advice": f"fix that, then start it: {START}",
     }
     assert [each["catch_up_s"] for each in document["partitions"]] == [0.0, 100.0, None]
+
+
+def test_alerts_that_are_raised_are_told_below_the_lag() -> None:
+    alerts = {
+        "ingest": AlertState(True, 0, AT),
+        "speed": AlertState(False, 2, AT),
+        "evaluation": AlertState(),
+    }
+    told = alerts_told({"stages": [], "lines": ["the lag"]}, alerts)
+    assert told == {
+        "stages": [],
+        "alerts": {"ingest": "2026-01-01T12:00:00+00:00"},
+        "lines": ["the lag", "alert: ingest, raised at 2026-01-01T12:00:00+00:00"],
+    }
 
 
 def test_of_many_partitions_those_are_shown_that_are_most_behind() -> None:

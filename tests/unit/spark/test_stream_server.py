@@ -13,6 +13,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pipelines.errors import ConfigError
+from pipelines.kafka.offsets_group import CommitCounts
+from pipelines.racks.traffic import read_bytes
+from pipelines.spark.stream_metrics import stream_metrics
 from pipelines.spark.stream_progress import (
     COUNTERS,
     BatchFigures,
@@ -22,6 +25,7 @@ from pipelines.spark.stream_progress import (
     TaskFigures,
 )
 from pipelines.spark.stream_server import StreamServer
+from pipelines.steps.speed import quarantined_metric
 
 NOW = datetime.now(UTC)
 BATCH = BatchFigures(
@@ -35,6 +39,12 @@ BATCH = BatchFigures(
 RUNNING = StreamProgress(
     "speed", "host", 7, NOW, NOW, NOW, 10.0, executors=2, batches=(BATCH, replace(BATCH, records=0))
 )
+# What one stream alone has, of all streams.
+OWN = (
+    *CommitCounts(3, 1, datetime(2026, 1, 1, tzinfo=UTC)).metrics(),
+    read_bytes({"a": {"a": 90, "b": 5}, "?": {"?": 5}}),
+    quarantined_metric({"wrong_type": 2}),
+)
 LABELS = {"pipeline": 'a "b"\n', "env": "prod", "stream": "speed"}
 
 
@@ -45,7 +55,12 @@ class Served:
         # The module may have been loaded long ago.
         self.progress = replace(RUNNING, seen_at=datetime.now(UTC))
         self.totals = RunTotals({"records": 5_000.0, "late": 3.0}, {"write": 12.5})
-        self.server = StreamServer(("127.0.0.1", 0), LABELS, lambda: self.progress, lambda: self.totals)
+        self.server = StreamServer(
+            ("127.0.0.1", 0),
+            LABELS,
+            lambda: self.progress,
+            lambda: stream_metrics(self.progress, self.totals, OWN),
+        )
 
     def get(self, path: str) -> tuple[int, str]:
         try:
@@ -60,7 +75,10 @@ class Served:
         samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
         for sample in samples:
             assert LABELS.items() <= sample.labels.items()
-        return {sample.name + sample.labels.get("phase", ""): sample.value for sample in samples}
+        return {" ".join([sample.name, *self._own(sample.labels)]): sample.value for sample in samples}
+
+    def _own(self, labels: dict[str, str]) -> list[str]:
+        return [value for name, value in labels.items() if name not in LABELS]
 
 
 @pytest.fixture
@@ -76,7 +94,7 @@ def test_counters_are_of_the_run_and_gauges_of_the_last_micro_batch_with_records
         "records_total": 5_000,
         "late_total": 3,
         "duplicates_total": 0,
-        "seconds_totalwrite": 12.5,
+        "seconds_total write": 12.5,
         "healthy": 1,
         "executors": 2,
         "trigger_interval_seconds": 10,
@@ -84,10 +102,18 @@ def test_counters_are_of_the_run_and_gauges_of_the_last_micro_batch_with_records
         "last_micro_batch_seconds": 2.5,
         "state_memory_bytes": 4_096,
         "watermark_timestamp_seconds": 1_767_225_600,
+        "watermark_delay_seconds": (NOW - datetime(2026, 1, 1, tzinfo=UTC)).total_seconds(),
         "files_outstanding": 7,
         "task_seconds": 6,
         "gc_seconds": 0.5,
         "spilled_bytes": 128,
+        "offset_commits_total made": 3,
+        "offset_commits_total failed": 1,
+        "last_offset_commit_timestamp_seconds": 1_767_225_600,
+        "read_bytes_total own": 90,
+        "read_bytes_total other": 10,
+        "quarantined_total wrong_type": 2,
+        "quarantined_total null_value": 0,
     }
     assert {name: found[f"oncelake_stream_{name}"] for name in expected} == expected
 
@@ -98,8 +124,8 @@ def test_the_page_on_deployment_names_every_metric(served: Served) -> None:
     named = {
         name for row in table.splitlines() for name in re.findall(r"`([a-z_]+)`", row.split("|")[1:2][0])
     }
-    shown = {name.removeprefix("oncelake_stream_") for name in served.metrics()}
-    assert {"seconds_total" if name == "seconds_totalwrite" else name for name in shown} == named
+    shown = {name.split()[0].removeprefix("oncelake_stream_") for name in served.metrics()}
+    assert shown == named
 
 
 def test_counters_add_up_over_micro_batches() -> None:
@@ -145,4 +171,4 @@ def test_a_stream_may_be_silent_for_five_minutes_and_two_trigger_intervals(
 def test_anything_else_is_not_found_and_a_port_in_use_is_refused(served: Served) -> None:
     assert served.get("/")[0] == 404
     with pytest.raises(ConfigError, match=r"metrics\.port: nothing can listen on 127\.0\.0\.1:\d+"):
-        StreamServer(("127.0.0.1", served.server.port), LABELS, lambda: RUNNING, RunTotals)
+        StreamServer(("127.0.0.1", served.server.port), LABELS, lambda: RUNNING, tuple)

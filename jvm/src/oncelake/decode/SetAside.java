@@ -1,6 +1,7 @@
 package oncelake.decode;
 
 import java.util.List;
+import java.util.Map;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.Dataset;
@@ -11,7 +12,6 @@ import org.apache.spark.sql.functions;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.util.CollectionAccumulator;
-import org.apache.spark.util.LongAccumulator;
 
 /**
  * Takes the broken records out of a micro-batch while its events are written, so that it is computed once.
@@ -21,7 +21,7 @@ import org.apache.spark.util.LongAccumulator;
  */
 public final class SetAside {
   private final CollectionAccumulator<Row> rows;
-  private final LongAccumulator count;
+  private final ReasonCounts counts = new ReasonCounts();
   private final int mostRows;
   private final long mostBytes;
 
@@ -31,7 +31,7 @@ public final class SetAside {
    */
   public SetAside(SparkContext spark, int mostRows, long mostBytes) {
     this.rows = spark.collectionAccumulator();
-    this.count = spark.longAccumulator();
+    spark.register(counts);
     this.mostRows = mostRows;
     this.mostBytes = mostBytes;
   }
@@ -42,20 +42,26 @@ public final class SetAside {
    * @param isEvent whether a row is one; never null
    * @param row the whole row, as a struct
    * @param value the record's value, as {@code binary}
+   * @param reason why the record is broken; never null where the row is no event
    */
-  public Column isEvent(Column isEvent, Column row, Column value) {
+  public Column isEvent(Column isEvent, Column row, Column value, Column reason) {
     Column size = functions.coalesce(functions.octet_length(value), functions.lit(0));
-    Column taken = functions.struct(row.as("row"), size.as("size"));
+    Column taken = functions.struct(row.as("row"), size.as("size"), reason.as("reason"));
     return isEvent.or(
         functions
-            .udf(new Taker(rows, count, mostRows, mostBytes), DataTypes.BooleanType)
+            .udf(new Taker(rows, counts, mostRows, mostBytes), DataTypes.BooleanType)
             .asNondeterministic()
             .apply(taken));
   }
 
   /** How many were taken out. */
   public long count() {
-    return count.value();
+    return counts.value().values().stream().mapToLong(Long::longValue).sum();
+  }
+
+  /** How many were taken out, by reason; only reasons that occurred. */
+  public Map<String, Long> counts() {
+    return counts.value();
   }
 
   /** Whether the driver has all of them. */
@@ -71,23 +77,23 @@ public final class SetAside {
   private static final class Taker implements UDF1<Row, Boolean> {
     private static final long serialVersionUID = 1L;
     private final CollectionAccumulator<Row> rows;
-    private final LongAccumulator count;
+    private final ReasonCounts counts;
     private final int mostRows;
     private final long mostBytes;
     // Of one task, which has a copy of its own.
     private transient int sentRows;
     private transient long sentBytes;
 
-    Taker(CollectionAccumulator<Row> rows, LongAccumulator count, int mostRows, long mostBytes) {
+    Taker(CollectionAccumulator<Row> rows, ReasonCounts counts, int mostRows, long mostBytes) {
       this.rows = rows;
-      this.count = count;
+      this.counts = counts;
       this.mostRows = mostRows;
       this.mostBytes = mostBytes;
     }
 
     @Override
     public Boolean call(Row taken) {
-      count.add(1L);
+      counts.add(taken.getString(2));
       sentBytes += taken.getInt(1);
       if (sentRows < mostRows && sentBytes <= mostBytes) {
         sentRows++;

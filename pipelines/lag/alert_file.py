@@ -1,0 +1,57 @@
+"""The file that keeps a pipeline's alerts from one evaluation to the next, whoever makes it.
+
+It is replaced as a whole, as the figures of streams are.
+"""
+
+import logging
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pydantic import TypeAdapter, ValidationError
+
+from pipelines.errors import InfrastructureError
+from pipelines.lag.alerts import AlertBook
+from pipelines.spark.checkpoints import replace_file
+from pipelines.spark.failures import first_line
+from pipelines.spark.files import HadoopFile
+from pipelines.spark.pipeline import Pipeline
+
+_FILE: Final = TypeAdapter(AlertBook)
+
+_log = logging.getLogger(__name__)
+
+
+def read_alerts(pipeline: Pipeline) -> AlertBook:
+    """Return the alerts of a pipeline; none are raised if there is no file, or one that nobody understands.
+
+    Raises:
+        InfrastructureError: it cannot be read; as if there were none, messages would be sent again.
+    """
+    path = pipeline.config.alerts_file
+    try:
+        text = HadoopFile(pipeline.spark, path).text()
+        return _FILE.validate_json(text) if text else AlertBook()
+    except Py4JError as error:
+        raise InfrastructureError(
+            f"{path}: the alerts of lag cannot be read: {first_line(str(error))}; check that the user may"
+            " read there"
+        ) from None
+    except ValidationError as error:
+        _log.warning("%s is no file of alerts, so none counts as raised: %s", path, first_line(str(error)))
+        return AlertBook()
+
+
+def write_alerts(pipeline: Pipeline, book: AlertBook) -> None:
+    """Replace the file.
+
+    Raises:
+        InfrastructureError: it cannot be written.
+    """
+    path = pipeline.config.alerts_file
+    try:
+        replace_file(pipeline.spark, path, _FILE.dump_json(book).decode())
+    except Py4JError as error:
+        raise InfrastructureError(
+            f"{path}: the alerts of lag cannot be kept: {first_line(str(error))}; check that the user may"
+            " write there"
+        ) from None

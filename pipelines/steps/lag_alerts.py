@@ -1,0 +1,88 @@
+"""Alerts of lag: people are told once when a stream falls behind, and once when it no longer is."""
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pipelines.errors import InfrastructureError, OncelakeError
+from pipelines.lag.alert_file import read_alerts, write_alerts
+from pipelines.lag.alerts import EVALUATION, AlertBook, AlertPolicy, AlertState, Observation, finding_of
+from pipelines.lag.texts import advice_text, evidence_text
+from pipelines.runtime.notifications import alert, hooks
+from pipelines.spark.pipeline import Pipeline
+from pipelines.steps.lag import StageLag
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class LagAlerts:
+    """Takes evaluations of lag, and calls the hooks of `notify` when an alert is raised or cleared.
+
+    Alerts, and messages that a hook has not sent, are kept in a file, so it makes no difference whether one
+    process makes all evaluations or each is made by a process of its own. A message is kept before it is
+    sent, so a process that dies in between may send it twice, and loses none.
+
+    Attributes:
+        pipeline: The pipeline.
+        goes_on: Whether this process makes more evaluations, so that its memory stands in for a file that
+            cannot be written.
+    """
+
+    pipeline: Pipeline
+    goes_on: bool
+    _book: AlertBook | None = None
+
+    def take(self, found: Sequence[StageLag] | OncelakeError) -> Mapping[str, AlertState]:
+        """Take an evaluation: the lag of the stages, or why it cannot be found out.
+
+        Returns:
+            The alert of each stage, and of the evaluation itself.
+
+        Raises:
+            InfrastructureError: the alerts cannot be read, or not be kept for the next process; nothing was
+                sent.
+        """
+        config = self.pipeline.config
+        policy = AlertPolicy(config.lag.raise_after, config.lag.clear_after)
+        before = self._book or read_alerts(self.pipeline)
+        settings = [hook.setting for hook in hooks(config.notify)]
+        after = before.after(_observations(found), datetime.now(UTC), policy, settings)
+        self._book = self._kept(before, after)
+        self._book = self._kept(self._book, self._book.sent(self._send))
+        return self._book.states
+
+    def _kept(self, before: AlertBook, after: AlertBook) -> AlertBook:
+        if after != before:
+            try:
+                write_alerts(self.pipeline, after)
+            except InfrastructureError as error:
+                if not self.goes_on:
+                    raise
+                _log.warning("%s", error)
+        return after
+
+    def _send(self, message: Mapping[str, Any], settings: Collection[str]) -> Collection[str]:
+        config = self.pipeline.config
+        told = {"job": "lag", "pipeline": config.name, "env": config.env, **message}
+        return alert(config.notify, told, settings)
+
+
+def _observations(found: Sequence[StageLag] | OncelakeError) -> list[Observation]:
+    if isinstance(found, OncelakeError):
+        return [Observation(EVALUATION, "bad", {"error": str(found)})]
+    return [Observation(EVALUATION, "good"), *map(_observation, found)]
+
+
+def _observation(stage: StageLag) -> Observation:
+    evidence, diagnosis = stage.evidence, stage.diagnosis
+    details = {
+        "cause": diagnosis.cause,
+        "evidence": [evidence_text(each) for each in diagnosis.evidence],
+        "advice": advice_text(diagnosis.advice, stage.start),
+        "records": evidence.records,
+        "behind_s": evidence.behind_s,
+    }
+    return Observation(evidence.stage, finding_of(diagnosis.cause), details)

@@ -1,0 +1,128 @@
+"""People are told once that a stream is behind, and once that it no longer is, by the hooks of `notify`."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from pipelines.config.model import LagConfig, NotifyConfig
+from pipelines.errors import InfrastructureError, SourceError
+from pipelines.lag.alerts import AlertState
+from pipelines.steps.ingest import ingest
+from pipelines.steps.lag import lag
+from pipelines.steps.lag_alerts import LagAlerts
+from tests.support.kafka import MakeTopic
+from tests.support.lakes import Lake, flight
+
+
+class Alerted:
+    """A lake with a topic of 20 records, whose hook appends what it is told to a file."""
+
+    def __init__(self, lake: Lake, folder: Path) -> None:
+        self.lake, self.told_to = lake, folder / "told"
+        command = (
+            "sh",
+            "-c",
+            f"cat >> {self.told_to}; echo >> {self.told_to}; test ! -e {folder / 'broken'}",
+        )
+        settings = {"notify": NotifyConfig(command=command), "lag": LagConfig(raise_after=2, clear_after=2)}
+        lake.config = lake.config.model_copy(update=settings)
+
+    def evaluate(self) -> Mapping[str, AlertState]:
+        """One evaluation by a process of its own."""
+        return LagAlerts(self.lake.pipeline, goes_on=False).take(lag(self.lake.pipeline))
+
+    def told(self) -> list[dict[str, Any]]:
+        if not self.told_to.exists():
+            return []
+        return [json.loads(line) for line in self.told_to.read_text().splitlines()]
+
+    def changes(self) -> list[tuple[str, str]]:
+        return [(each["stage"], each["alert"]) for each in self.told()]
+
+
+@pytest.fixture
+def alerted(broker: str, topic: MakeTopic, make_lake: Callable[..., Lake], tmp_path: Path) -> Alerted:
+    name = topic(partitions=1)
+    producer = Producer({"bootstrap.servers": broker})
+    for number in range(20):
+        producer.produce(name, flight(flight=number + 1))
+    assert producer.flush(60) == 0
+    return Alerted(make_lake(f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}"), tmp_path)
+
+
+def test_each_alert_is_told_once_when_it_is_raised_and_once_when_it_is_cleared(alerted: Alerted) -> None:
+    alerted.evaluate()
+    assert alerted.told() == []
+    for _ in range(3):
+        states = alerted.evaluate()
+    assert alerted.changes() == [("ingest", "raised"), ("speed", "raised")]
+    assert {name: state.is_raised for name, state in states.items()} == {
+        "evaluation": False,
+        "ingest": True,
+        "speed": True,
+    }
+    first = alerted.told()[0]
+    assert (first["job"], first["pipeline"], first["env"]) == ("lag", "flights", "local")
+    assert (first["cause"], first["evidence"], first["records"]) == ("stopped", ["it has never run"], 20)
+    assert first["advice"] == "start it: oncelake ingest_stream --pipeline flights"
+
+    ingest(alerted.lake.pipeline, once=True)
+    for _ in range(3):
+        alerted.evaluate()
+    assert alerted.changes()[2:] == [("ingest", "cleared")]
+
+
+def test_a_hook_that_failed_is_called_again_by_the_next_process(alerted: Alerted, tmp_path: Path) -> None:
+    (tmp_path / "broken").touch()
+    alerted.evaluate()
+    alerted.evaluate()
+    assert alerted.changes() == [("ingest", "raised"), ("speed", "raised")]
+    (tmp_path / "broken").unlink()
+    alerted.evaluate()
+    assert alerted.changes()[2:] == alerted.changes()[:2]
+    alerted.evaluate()
+    assert len(alerted.told()) == 4
+
+
+def test_lag_that_cannot_be_found_out_is_an_alert_of_its_own(alerted: Alerted) -> None:
+    for _ in range(2):
+        LagAlerts(alerted.lake.pipeline, goes_on=False).take(SourceError("the topic is empty"))
+    (told,) = alerted.told()
+    assert (told["stage"], told["alert"], told["error"]) == ("evaluation", "raised", "the topic is empty")
+
+
+def test_alerts_that_cannot_be_kept_are_told_only_by_a_process_that_goes_on(alerted: Alerted) -> None:
+    found = lag(alerted.lake.pipeline)
+    # No folder can be made in place of a file.
+    folder = Path(alerted.lake.config.alerts_file).parent
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.touch()
+    for _ in range(3):
+        with pytest.raises(InfrastructureError, match="the alerts of lag cannot be kept"):
+            LagAlerts(alerted.lake.pipeline, goes_on=False).take(found)
+    assert alerted.told() == []
+    lasting = LagAlerts(alerted.lake.pipeline, goes_on=True)
+    for _ in range(3):
+        lasting.take(found)
+    assert alerted.changes() == [("ingest", "raised"), ("speed", "raised")]
+
+
+def test_a_file_that_cannot_be_read_is_not_taken_for_none(alerted: Alerted) -> None:
+    Path(alerted.lake.config.alerts_file).mkdir(parents=True)
+    with pytest.raises(InfrastructureError, match="the alerts of lag cannot be read"):
+        alerted.evaluate()
+
+
+def test_a_file_that_nobody_understands_is_replaced(
+    alerted: Alerted, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = Path(alerted.lake.config.alerts_file)
+    file.parent.mkdir(parents=True)
+    file.write_text("[]")
+    alerted.evaluate()
+    assert "is no file of alerts" in caplog.text
+    assert alerted.evaluate()["ingest"].is_raised
