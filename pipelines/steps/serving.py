@@ -131,8 +131,7 @@ def stale_view(pipeline: Pipeline) -> list[str]:
 def _definition(pipeline: Pipeline) -> str | None:
     """Return what the view has to be; None without a view or a certified day."""
     spark = pipeline.spark
-    state = certified(pipeline)
-    if pipeline.config.serving.view is None or state is None:
+    if pipeline.config.serving.view is None or (state := certified(pipeline)) is None:
         return None
     days = days_condition(state.days)
     batch, speed = pipeline.table("batch"), pipeline.table("speed")
