@@ -8,6 +8,7 @@ import click
 import pipelines
 from pipelines.cli.backfill import backfill
 from pipelines.cli.broker import broker
+from pipelines.cli.catalog import catalog
 from pipelines.cli.checkpoint import checkpoint
 from pipelines.cli.console import console
 from pipelines.cli.contract import contract
@@ -50,6 +51,7 @@ for command in (
     reconcile,
     backfill,
     publish,
+    catalog,
     rack,
     doctor,
     plan,

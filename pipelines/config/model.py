@@ -244,10 +244,13 @@ class ServingConfig(_Model):
             (`spark.sql.catalogImplementation: hive` in `spark.conf`).
         table: Whether jobs keep `serving/NAME` up to date, a Delta table with the certified days and nothing
             else, for [other engines](engines.md). Certified days are then stored twice.
+        database: Database in which `oncelake catalog register` registers the tables, such as `lake`, or
+            `unity.lake` in a catalog of Spark's. It must exist.
     """
 
     view: str | None = Field(default=None, pattern=r"^\w+(\.\w+){0,2}$")
     table: bool = False
+    database: str | None = Field(default=None, pattern=r"^\w+(\.\w+)?$")
 
 
 class NotifyConfig(_Model):

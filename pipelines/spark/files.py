@@ -40,6 +40,11 @@ class HadoopFile:
         path = new_path(jvm.java.net.URI(url))
         return cls(spark, path if table is None else new_path(new_path(table), path))
 
+    @property
+    def url(self) -> str:
+        """Its path with the file system that it is in, as catalogs write it."""
+        return str(self._system.makeQualified(self.path).toString())
+
     def exists(self) -> bool:
         """Return whether it is there."""
         return bool(self._system.exists(self.path))
