@@ -3,13 +3,23 @@
 import json
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
 from pipelines.delta.conflicts import retry_conflicts
 from pipelines.delta.log import newest_snapshot
 from pipelines.sql import literal, name
+
+OWN_COLUMNS: Final[Mapping[str, str]] = {
+    "_event_date": "Event day in the contract's time zone. The files of the table are divided by it.",
+    "_topic": "Kafka topic of the record.",
+    "_partition": "Kafka partition of the record.",
+    "_offset": "Offset of the record in its partition.",
+    "_kafka_timestamp": "Timestamp of the record in Kafka.",
+    "_ingested_at": "When the record was read from Kafka. Not part of the event.",
+}
+"""Comments on columns that Oncelake adds to those of a contract."""
 
 
 def describe_table(

@@ -8,24 +8,17 @@ from pyspark.errors import AnalysisException
 
 from pipelines.config.streams import LAYERS, Layer
 from pipelines.contracts.descriptions import Descriptions, descriptions_of
-from pipelines.delta.descriptions import describe_table
+from pipelines.delta.descriptions import OWN_COLUMNS, describe_table
 from pipelines.delta.tables import exists
 from pipelines.errors import ConfigError
+from pipelines.ledger.certifications import certified
 from pipelines.spark.failures import first_line
 from pipelines.spark.files import HadoopFile
 from pipelines.spark.pipeline import Pipeline
-from pipelines.sql import name
+from pipelines.sql import literal, name
 from pipelines.steps.serving import refresh_view
 
 IMPLEMENTATION: Final = "spark.sql.catalogImplementation"
-_OWN: Final[Mapping[str, str]] = {
-    "_event_date": "Event day in the contract's time zone. The files of the table are divided by it.",
-    "_topic": "Kafka topic of the record.",
-    "_partition": "Kafka partition of the record.",
-    "_offset": "Offset of the record in its partition.",
-    "_kafka_timestamp": "Timestamp of the record in Kafka.",
-    "_ingested_at": "When the record was read from Kafka. Not part of the event.",
-}
 _MEANINGS: Final[Mapping[Layer, str]] = {
     "bronze": "Oncelake: every record of the topic, as it was read.",
     "speed": "Oncelake: events in real time. For uncertified days; not exact.",
@@ -102,7 +95,7 @@ def register(pipeline: Pipeline) -> Registration:
     view = pipeline.config.serving.view
     return Registration(
         entries,
-        view if view and exists(spark, pipeline.table("batch")) else None,
+        view if view and certified(pipeline) else None,
         tuple(table.path for table in tables if table not in there),
     )
 
@@ -151,7 +144,7 @@ def _require_free(pipeline: Pipeline, table: _Table, location: str | None) -> No
 
 def _registered(pipeline: Pipeline, table: _Table, described: Descriptions, location: str | None) -> Entry:
     spark, contract = pipeline.spark, pipeline.contract
-    properties, comments = {"oncelake.contract": f"{contract.id} {contract.version}"}, dict(_OWN)
+    properties, comments = {"oncelake.contract": f"{contract.id} {contract.version}"}, dict(OWN_COLUMNS)
     if table.has_events:
         comments |= described.columns
         properties["oncelake.personal"] = _listed(contract.personal)
@@ -159,7 +152,7 @@ def _registered(pipeline: Pipeline, table: _Table, described: Descriptions, loca
     meaning = f"{table.meaning} {described.table}".strip()
     is_changed = describe_table(spark, table.path, meaning, comments, properties)
     if location is None:
-        spark.sql(f"CREATE TABLE {name(table.entry)} USING DELTA LOCATION '{table.path}'")
+        spark.sql(f"CREATE TABLE {name(table.entry)} USING DELTA LOCATION {literal(table.path)}")
         return "registered"
     return "described anew" if is_changed else "as before"
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
+import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
+_ADDED: Final = "OPENLINEAGE__TRANSPORT__TRANSPORTS__DEFAULT_HTTP__"
 _TEXT: Final = {"type": "string", "minLength": 1}
 _FACETS: Final = {
     "type": "object",
@@ -93,3 +95,12 @@ def lineage_endpoint() -> Iterator[LineageEndpoint]:
         endpoint.answers_when.set()
         server.shutdown()
         server.server_close()
+
+
+def ask_for_events(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """Sets the variable by which events are sent to an address, for the length of a test."""
+    for name in ("TYPE", "URL"):
+        # The client adds these to the environment. What is set and removed here is as it was afterwards.
+        monkeypatch.setenv(f"{_ADDED}{name}", "")
+        monkeypatch.delenv(f"{_ADDED}{name}")
+    monkeypatch.setenv("OPENLINEAGE_URL", url)

@@ -6,18 +6,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.support.cli_calls import outcome
-from tests.support.lineage_endpoint import lineage_endpoint
+from tests.support.lineage_endpoint import ask_for_events, lineage_endpoint
 
 
 def test_a_job_that_fails_has_begun_and_failed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("TYPE", "URL"):
-        # The client adds them to the environment.
-        monkeypatch.setenv(f"OPENLINEAGE__TRANSPORT__TRANSPORTS__DEFAULT_HTTP__{name}", "")
-        monkeypatch.delenv(f"OPENLINEAGE__TRANSPORT__TRANSPORTS__DEFAULT_HTTP__{name}")
     with lineage_endpoint() as endpoint:
-        monkeypatch.setenv("OPENLINEAGE_URL", endpoint.url)
+        ask_for_events(monkeypatch, endpoint.url)
         settings = ("--pipeline", "flights", "--set", f"lake.root={tmp_path}/lake")
         code, summary = outcome("validate", *settings, "--date", "2013-01-01")
     assert (code, summary["status"]) == (4, "failed")

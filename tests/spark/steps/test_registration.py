@@ -15,6 +15,7 @@ from pipelines.delta.tables import version
 from pipelines.errors import ConfigError
 from pipelines.steps import registration
 from pipelines.steps.registration import Registration, register
+from pipelines.steps.serving import stale_view
 from pipelines.steps.serving_table import refresh_table
 from tests.support.engines import rows_of
 from tests.support.lakes import Lake
@@ -32,6 +33,11 @@ def filed(lake: Lake) -> Lake:
     for ensure in (ensure_bronze, ensure_speed, ensure_batch):
         ensure(lake.pipeline)
     return lake
+
+
+def comments_of(lake: Lake, table: str) -> dict[str, str]:
+    columns = lake.spark.sql(f"DESCRIBE TABLE {table}").where("comment IS NOT NULL")
+    return {row["col_name"]: row["comment"] for row in columns.toLocalIterator()}
 
 
 def test_a_catalog_that_ends_with_the_session_is_refused(filed: Lake) -> None:
@@ -58,8 +64,7 @@ def test_tables_are_registered_once_with_comments_and_classes(
         again = register(filed.pipeline)
         assert (set(again.entries.values()), version(spark, speed)) == ({"as before"}, at)
 
-        columns = spark.sql(f"DESCRIBE TABLE {DATABASE}.speed_flights").where("comment IS NOT NULL")
-        comments = {row["col_name"]: row["comment"] for row in columns.toLocalIterator()}
+        comments = comments_of(filed, f"{DATABASE}.speed_flights")
         assert comments["arrival_delay"] == "Minutes; negative is early."
         assert comments["_offset"] == "Offset of the record in its partition."
         shown = spark.sql(f"SHOW TBLPROPERTIES {DATABASE}.speed_flights").toLocalIterator()
@@ -90,15 +95,19 @@ def test_streams_and_nights_go_on_after_it(
     monkeypatch.setattr(registration, "IMPLEMENTATION", "spark.app.name")
     lake.spark.sql(f"CREATE DATABASE {DATABASE}")
     try:
-        serving = lake.config.serving.model_copy(update={"database": DATABASE, "table": True})
+        view = f"{DATABASE}.all_flights"
+        asked = {"database": DATABASE, "table": True, "view": view}
+        serving = lake.config.serving.model_copy(update=asked)
         lake.config = lake.config.model_copy(update={"serving": serving})
-        register(lake.pipeline)
+        assert register(lake.pipeline).view is None
         lake.ingest([on(1, 3), on(3, 4)])
         assert stream(lake).counts.rows == 2
         assert run(lake, ONE).days == {ONE: "certified"}
         refresh_table(lake.pipeline)
-        assert register(lake.pipeline).entries[f"{DATABASE}.flights"] == "registered"
-        # Comments come with the columns; the table got one of its own.
+        done = register(lake.pipeline)
+        assert (done.entries[f"{DATABASE}.flights"], done.view) == ("registered", view)
+        assert comments_of(lake, view)["arrival_delay"] == "Minutes; negative is early."
+        assert stale_view(lake.pipeline) == []
         assert rows_of(lake.config.serving_table) == [(ONE, 1), (ONE, 2), (ONE, 3)]
         assert lake.spark.table(f"{DATABASE}.flights").count() == 3
     finally:

@@ -15,7 +15,7 @@ from pipelines.contracts.contract import DataContract, load_contract
 from pipelines.errors import ConfigError
 from pipelines.runtime import run_events
 from pipelines.runtime.run_events import begin_events
-from tests.support.lineage_endpoint import LineageEndpoint, lineage_endpoint
+from tests.support.lineage_endpoint import LineageEndpoint, ask_for_events, lineage_endpoint
 
 JOBS = ("ingest_stream", "speed_stream", "nightly_batch", "validate", "report", "maintain")
 
@@ -23,15 +23,8 @@ JOBS = ("ingest_stream", "speed_stream", "nightly_batch", "validate", "report", 
 @pytest.fixture
 def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[LineageEndpoint]:
     with lineage_endpoint() as running:
-        asked(monkeypatch, running.url)
+        ask_for_events(monkeypatch, running.url)
         yield running
-
-
-def asked(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
-    """Sets the variable; the client adds further ones to the environment."""
-    for rest in ("TYPE", "URL", "AUTH", "ENDPOINT"):
-        monkeypatch.delenv(f"OPENLINEAGE__TRANSPORT__TRANSPORTS__DEFAULT_HTTP__{rest}", raising=False)
-    monkeypatch.setenv("OPENLINEAGE_URL", url)
 
 
 @pytest.fixture
@@ -128,7 +121,7 @@ def test_nothing_is_sent_unless_it_is_asked_for(
 def test_without_the_package_a_job_is_refused(
     config: PipelineConfig, contract: DataContract, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked(monkeypatch, "http://127.0.0.1:9")
+    ask_for_events(monkeypatch, "http://127.0.0.1:9")
     monkeypatch.setitem(sys.modules, "openlineage.client", None)
     with pytest.raises(ConfigError, match=r"OPENLINEAGE_URL: .*pip install 'oncelake\[openlineage\]'"):
         begin_events(config, contract, "nightly_batch")
@@ -137,7 +130,7 @@ def test_without_the_package_a_job_is_refused(
 def test_settings_that_the_client_refuses_are_named(
     config: PipelineConfig, contract: DataContract, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked(monkeypatch, "no address")
+    ask_for_events(monkeypatch, "no address")
     with pytest.raises(ConfigError, match=r"OPENLINEAGE_URL: found settings that .* refuses"):
         begin_events(config, contract, "nightly_batch")
 
@@ -154,7 +147,7 @@ def test_an_endpoint_that_fails_costs_one_warning_and_little_time(
     monkeypatch.setattr(run_events, "END_WITHIN_S", 0.5)
     match fault:
         case "down":
-            asked(monkeypatch, "http://127.0.0.1:9")
+            ask_for_events(monkeypatch, "http://127.0.0.1:9")
         case "slow":
             endpoint.answers_when.clear()
         case "refuses":
