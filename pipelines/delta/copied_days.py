@@ -32,8 +32,8 @@ class Days:
     days: tuple[date, ...]
 
 
-def hold_days(transaction: Transaction, source: Days, owner: str) -> bool:
-    """Make a table hold days of another one, and nothing else, as one commit; return whether it did not.
+def hold_days(transaction: Transaction, source: Days, owner: str) -> None:
+    """Make a table hold days of another one, and nothing else, by one commit, or none if it does.
 
     Delta gives no name to two files, so a file that the table has under the same path is the same.
 
@@ -48,7 +48,7 @@ def hold_days(transaction: Transaction, source: Days, owner: str) -> bool:
     """
     lacking, superfluous = transaction.differences_from(source.table, source.version, source.days)
     if not lacking and not superfluous and transaction.version >= 0:
-        return False
+        return
     for file in lacking:
         _require_plain(source.table, file)
     # Each is a request to a store; the bytes go through the driver.
@@ -63,7 +63,6 @@ def hold_days(transaction: Transaction, source: Days, owner: str) -> bool:
     note = f"{source.table} VERSION AS OF {source.version}"
     stamp = Stamp(application, transaction.number_taken(application) + 1, note)
     transaction.commit(actions, stamp, "Overwrite", "true")
-    return True
 
 
 def _copy(transaction: Transaction, source: Days, file: File) -> None:
