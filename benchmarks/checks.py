@@ -76,6 +76,12 @@ def check_copy(work: Work) -> None:
     _expect("rows of the copy", rows, work.table("batch").count())
 
 
+def check_served(work: Work) -> None:
+    """Check that the serving table has what the batch layer has."""
+    rows = read(work.pipeline.spark, work.pipeline.config.serving_table).count()
+    _expect("rows of the serving table", rows, work.table("batch").count())
+
+
 def sizes(work: Work) -> dict[str, dict[str, float]]:
     """Return files and megabytes of every table there is."""
     found = {}

@@ -21,6 +21,7 @@ from benchmarks.checks import (
     check_json,
     check_month,
     check_raw,
+    check_served,
     check_speed,
 )
 from benchmarks.events import DAY
@@ -34,7 +35,7 @@ from benchmarks.kafka_output import (
     send_by_rows,
     send_by_spark,
 )
-from benchmarks.month import DAYS, come_late, copy, fill_month, month, repair
+from benchmarks.month import DAYS, come_late, copy, fill_month, month, repair, serve
 from pipelines.delta.idempotent_writer import OnceWriter
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.record_tables import ensure_bronze
@@ -195,6 +196,7 @@ ITEMS: Final[dict[str, Item]] = {
         weight=6,
     ),
     "copy": Item(copy, check_copy, "month", "these days copied", ("ingest", "month")),
+    "serving": Item(serve, check_served, "month", "these days served", ("ingest", "month")),
     "repair": Item(
         *(repair, check_batch, "month", "repair of one of them", ("ingest", "month")),
         prepare=come_late,

@@ -15,6 +15,7 @@ from pipelines.delta.record_tables import ensure_bronze
 from pipelines.records.decode import EVENT_DATE
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.nightly import nightly
+from pipelines.steps.serving_table import refresh_table
 
 DAYS: Final = tuple(DAY + timedelta(days=number) for number in range(30))
 LATE_DAY: Final = 10
@@ -65,6 +66,13 @@ def copy(work: Work) -> None:
 def copy_of_days(config: PipelineConfig) -> str:
     """Return where `copy_days` writes."""
     return f"{config.root}/copy"
+
+
+def serve(work: Work) -> None:
+    """Make the serving table, which has the files of these days."""
+    config = work.pipeline.config
+    served = config.model_copy(update={"serving": config.serving.model_copy(update={"table": True})})
+    refresh_table(replace(work.pipeline, config=served))
 
 
 def _rebuild(work: Work, days: tuple[date, ...]) -> None:

@@ -33,6 +33,9 @@ class Point(StrEnum):
     VERDICTS_WRITTEN = "verdicts written"
     """Readers have changed over; the run still holds its lease, and its steps are not recorded."""
 
+    FILES_COPIED = "files copied"
+    """The serving table has the files of the certified version, and no commit of it names those it lacked."""
+
     BATCH_LOOKED_FOR = "batch looked for"
     """A stream has found that a table lacks its micro-batch, and has not begun to write it."""
     COLUMNS_COMPARED = "columns compared"

@@ -38,6 +38,10 @@ _LAYERS: Final = {
         "Events of past days. Columns: those of the contract, and these.",
         f"_event_date date, {ORIGIN_COLUMNS}",
     ),
+    "serving": (
+        "Certified days, if `serving.table` is set. Columns: those of the contract, and these.",
+        f"_event_date date, {ORIGIN_COLUMNS}",
+    ),
 }
 _OPS: Final = """
 ## Tables under `ops/`

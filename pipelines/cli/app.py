@@ -33,6 +33,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "expectations": "expectations:expectations",
     "init": "init:init",
     "broker": "broker:broker",
+    "catalog": "catalog:catalog",
     "jars": "jars:jars",
     "warm": "warm:warm",
 }

@@ -130,6 +130,7 @@ def _left_until(config: PipelineConfig) -> Iterator[str]:
     """Yield which files still contain the events, until when, and how to delete them earlier."""
     until = datetime.now(UTC) + config.maintain.vacuum_after
     folders = [config.table(layer) for layer in ("bronze", "quarantine", "speed", "batch")]
+    folders += [config.serving_table] if config.serving.table else []
     folders += map(config.ops_table, LEDGERS)
     yield (
         "files of earlier versions still contain the events; they are deleted by the first"

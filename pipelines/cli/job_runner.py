@@ -26,6 +26,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.errors import OncelakeError
 from pipelines.runtime.notifications import notify
 from pipelines.runtime.processes import stop_signals
+from pipelines.runtime.run_events import RunEvents, begin_events
 from pipelines.spark.failures import cause
 from pipelines.spark.log_store import check_put_if_absent
 from pipelines.spark.pipeline import Pipeline
@@ -148,6 +149,8 @@ def run_pipeline(
         code = 0 if job.is_stream else OncelakeError.exit_code
         outcome = {"status": "stopped", "exit_code": code}
     summary |= outcome | {"duration_s": round(time.monotonic() - began, 3)}
+    if attempt.events:
+        attempt.events.end(summary)
     if job.notifies and attempt.config:
         notify(attempt.config.notify, summary)
     return summary
@@ -162,12 +165,14 @@ class _Attempt:
         options: what the user said.
         stop_request: whether the process has been asked to stop.
         config: the configuration, once it is read.
+        events: what sends how the job ends, once it has begun and if somebody asks for it.
     """
 
     job: Job | Examination
     options: CommonOptions
     stop_request: "StopRequest"
     config: PipelineConfig | None = None
+    events: RunEvents | None = None
 
     def run(self, run_id: str) -> dict[str, Any]:
         """Do the work; return its result, or nothing if it was asked to stop before it was done."""
@@ -178,6 +183,7 @@ class _Attempt:
         self.config, contract = self.options.load()
         if self.job.check:
             self.job.check(self.config, contract)
+        self.events = begin_events(self.config, contract, self.job.name)
         opening = Opening(self.config, contract, partial(self._start, self.config, contract))
         if isinstance(self.job, Examination):
             return self.job.body(opening, run_id)

@@ -22,6 +22,7 @@ from pipelines.steps.maintain import (
     maintain,
 )
 from pipelines.steps.serving import refresh_view
+from pipelines.steps.serving_table import refresh_table
 
 _BEHIND: Final = {
     "bronze": "speed_stream has not read all of it",
@@ -52,6 +53,7 @@ def maintain_tables(vacuum_now: bool, dry_run: bool, **common: Any) -> None:
         if not dry_run:
             # An older view may still take a certified day from the speed layer.
             refresh_view(pipeline)
+            refresh_table(pipeline)
         done = maintain(pipeline, run_id, dry_run=dry_run, vacuum_now=vacuum_now)
         return summary_of(done, vacuum_now=vacuum_now)
 

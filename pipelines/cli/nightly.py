@@ -26,7 +26,8 @@ from pipelines.nightly.rebuild_plan import RepairScope
 from pipelines.nightly.verdicts import NightFailed, NightResult
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.nightly import nightly
-from pipelines.steps.serving import refresh_view_or_warn, stale_view
+from pipelines.steps.serving import stale_view
+from pipelines.steps.serving_table import refresh_readers_or_warn
 from pipelines.steps.validate import Validation, validate
 
 
@@ -63,8 +64,9 @@ def nightly_batch(
             done = nightly(pipeline, run_id, days, repair)
         except NightFailed as failed:
             # Other days may have passed. Whatever becomes of the view, the audit is what counts.
-            raise JobFailed(failed, summary_of_night(failed.result, refresh_view_or_warn(pipeline))) from None
-        return summary_of_night(done, refresh_view_or_warn(pipeline))
+            warnings = refresh_readers_or_warn(pipeline)
+            raise JobFailed(failed, summary_of_night(failed.result, warnings)) from None
+        return summary_of_night(done, refresh_readers_or_warn(pipeline))
 
     job = Job("nightly_batch", body, check=check, notifies=True)
     if pipeline is None:

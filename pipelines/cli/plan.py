@@ -82,6 +82,7 @@ def _sections(config: PipelineConfig, contract: DataContract) -> dict[str, dict[
             "verdicts": config.ops_table("certifications"),
             "checks": config.ops_table("validation_results"),
             "view": config.serving.view or "none",
+            "table for other engines": config.serving_table if config.serving.table else "none",
             "failure notifications": _notified(config.notify),
         },
         **_templates(config),

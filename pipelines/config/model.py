@@ -236,15 +236,21 @@ class BatchConfig(_Model):
 
 
 class ServingConfig(_Model):
-    """The view through which readers query the lake.
+    """What readers of the lake query: a view, and a table for engines that read no view of Spark's.
 
     Attributes:
         view: Catalog view that jobs keep up to date, such as `lake.flights`. The schema must exist. In
             Spark's default catalog, in memory, the view is lost when the job ends: use a metastore
             (`spark.sql.catalogImplementation: hive` in `spark.conf`).
+        table: Whether jobs keep `serving/NAME` up to date, a Delta table with the certified days and nothing
+            else, for [other engines](engines.md). Certified days are then stored twice.
+        database: Database in which `oncelake catalog register` registers the tables, such as `lake`, or
+            `unity.lake` in a catalog of Spark's. It must exist.
     """
 
     view: str | None = Field(default=None, pattern=r"^\w+(\.\w+){0,2}$")
+    table: bool = False
+    database: str | None = Field(default=None, pattern=r"^\w+(\.\w+)?$")
 
 
 class NotifyConfig(_Model):
@@ -406,6 +412,11 @@ class PipelineConfig(_Model):
     def table(self, layer: Layer) -> str:
         """Return the path of one of this pipeline's tables."""
         return f"{self.root}/{layer}/{self.name}"
+
+    @property
+    def serving_table(self) -> str:
+        """The path of the table that holds the certified days, for other engines."""
+        return f"{self.root}/serving/{self.name}"
 
     def ops_table(self, table: str) -> str:
         """Return the path of a table that all pipelines of a lake share."""

@@ -27,6 +27,7 @@ SPEED_FROM: Final = "oncelake.speed_from"
 DAYS: Final = "oncelake.days"
 ZONE_RULES: Final = "oncelake.zone_rules"
 CERTIFIED: Final = "oncelake.certified"
+SERVES: Final = "oncelake.serves"
 
 APPEND_ONLY: Final = "delta.appendOnly"
 CHANGE_DATA_FEED: Final = "delta.enableChangeDataFeed"
@@ -39,7 +40,7 @@ _ORDERED: Final = (NumericType, StringType, DateType, TimestampType, TimestampNT
 _HOUR: Final = timedelta(hours=1)
 _INTERVAL: Final = re.compile(r"interval (\d+) (hour|day)s?")
 
-PROPERTIES: Final[Mapping[Literal["bronze", "speed", "batch"], Mapping[str, str]]] = {
+PROPERTIES: Final[Mapping[Literal["bronze", "speed", "batch", "serving"], Mapping[str, str]]] = {
     "bronze": {
         TOPIC_ID: "The id of the Kafka topic that is ingested, in hexadecimal.",
         WHOLE_FROM: "The first event day whose records are complete: `maintain` has deleted none of them.",
@@ -60,6 +61,7 @@ PROPERTIES: Final[Mapping[Literal["bronze", "speed", "batch"], Mapping[str, str]
         ZONE_RULES: "The rules of the time zone with which the event days were computed.",
         CERTIFIED: "The highest certified version of the table.",
     },
+    "serving": {SERVES: "The pipeline whose certified days the table holds."},
 }
 """What each property of Oncelake's own keeps, by the table that has it."""
 

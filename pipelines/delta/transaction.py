@@ -7,7 +7,8 @@ version that conf/jars.lock pins; the tests of fencing fail where it changes.
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date
 from typing import Any, Final
@@ -27,6 +28,7 @@ from pipelines.schema_paths import flat, optional
 from pipelines.spark.files import HadoopFile
 
 _METRICS: Final = "spark.databricks.delta.history.metricsEnabled"
+_WIDENING: Final = "delta.enableTypeWidening"
 
 File = dict[str, Any]
 """A file of a table as Delta's protocol writes it: the content of an `add` action."""
@@ -37,10 +39,15 @@ class StaleEpoch(InfrastructureError):
 
 
 class Transaction:
-    """A transaction of Delta's own, on the newest version of a table."""
+    """A transaction of Delta's own, on the newest version of a table.
+
+    Attributes:
+        spark: The session.
+        table: The path of the table.
+    """
 
     def __init__(self, spark: SparkSession, table: str) -> None:
-        self.spark, self._table = spark, table
+        self.spark, self.table = spark, table
         jvm: Any = spark.sparkContext._jvm
         self._jvm = jvm
         self._delta = jvm.org.apache.spark.sql.delta
@@ -75,6 +82,41 @@ class Transaction:
         then = now.limit(0) if at is None else self._files(self._snapshot(at), days)
         return _only(then, now), _only(now, then)
 
+    def differences_from(self, source: str, at: int, days: Sequence[date]) -> tuple[list[File], list[File]]:
+        """Return files that another table has on some days, and those that only this table has.
+
+        The files of the two are the same if they have the same path within their tables. The commit conflicts
+        with whatever others write to this table meanwhile.
+
+        Args:
+            source: the path of the other table.
+            at: its version.
+            days: the event days, sorted; at least one.
+        """
+        self._inner.readWholeTable()
+        there = self._files(self._snapshot_of(source, at), days)
+        here = there.limit(0) if self.version < 0 else self._files(self._inner.snapshot(), ())
+        return _only(there, here), _only(here, there)
+
+    def take_columns_from(self, source: str, at: int, properties: Mapping[str, str]) -> None:
+        """Give the table the columns of a version of another one, if it has others, or is yet to be made.
+
+        Args:
+            source: the path of the other table.
+            at: its version.
+            properties: properties that the table has then, beside those that it has.
+        """
+        then = json.loads(self._snapshot_of(source, at).metadata().json())["metaData"]
+        now = json.loads(self._inner.metadata().json())["metaData"]
+        taken = {name: then[name] for name in ("schemaString", "partitionColumns")}
+        if self.version < 0:
+            now = {"id": str(uuid.uuid4()), "format": then["format"], "createdTime": int(time.time() * 1000)}
+        wide = {name: value for name, value in then["configuration"].items() if name == _WIDENING}
+        metadata = {**now, **taken, "configuration": {**now.get("configuration", {}), **wide, **properties}}
+        if metadata != now:
+            action = self._delta.actions.Action.fromJson(json.dumps({"metaData": metadata}))
+            self._inner.updateMetadata(action, False)
+
     def require(self, files: Sequence[File], at: int | None) -> None:
         """Make sure that files of a version are there.
 
@@ -83,7 +125,7 @@ class Transaction:
         """
         for file in files:
             if not self._file(file["path"]).exists():
-                raise version_gone(self._table, at)
+                raise version_gone(self.table, at)
 
     def added(self, file: File) -> Any:
         """Return the action by which a file becomes one of the table."""
@@ -102,7 +144,7 @@ class Transaction:
             SourceError: the table has not the columns of the rows.
             ConfigError: Delta is told not to count what it writes.
         """
-        rows = _fitted(rows, self._table, self._inner.metadata().schemaString())
+        rows = _fitted(rows, self.table, self._inner.metadata().schemaString())
         # It takes Spark's settings from the session of the thread.
         self._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(rows.sparkSession._jsparkSession)
         self._written = self._inner.writeFiles(rows._jdf)
@@ -134,7 +176,7 @@ class Transaction:
     ) -> int:
         """Commit actions, what was written, and the stamp; return the version that this made."""
         if self.number_taken(stamp.application) >= stamp.number:
-            raise stale(self._table)
+            raise stale(self.table)
         some, none = self._jvm.scala.Option.apply, self._none
         self._inner.updateSetTransaction(stamp.application, stamp.number, some(int(time.time() * 1000)))
         listed = self._jvm.java.util.ArrayList()
@@ -150,18 +192,21 @@ class Transaction:
         scala_actions = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(listed).toSeq()
         if self._written is not None:
             scala_actions = self._written.appendedAll(scala_actions)
-        with refused(self._table):
+        with refused(self.table):
             return int(self._inner.commit(scala_actions, operation))
 
     def _file(self, url: str) -> HadoopFile:
         """Return a file by its path in the log, which is a URL, mostly relative to the table."""
-        return HadoopFile.of_url(self.spark, url, self._table)
+        return HadoopFile.of_url(self.spark, url, self.table)
 
     def _snapshot(self, at: int) -> Any:
+        return self._snapshot_of(self.table, at)
+
+    def _snapshot_of(self, table: str, at: int) -> Any:
         try:
-            return self._log.getSnapshotAt(at, self._none, self._none, False)
+            return delta_log(self.spark, table).getSnapshotAt(at, self._none, self._none, False)
         except AnalysisException as error:
-            raise version_gone(self._table, at) from error
+            raise version_gone(table, at) from error
 
     def _files(self, snapshot: Any, days: Sequence[date]) -> DataFrame:
         files = DataFrame(snapshot.allFiles().toDF(), self.spark)

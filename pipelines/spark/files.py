@@ -1,5 +1,6 @@
 """Files and folders on whatever file system they are, by Hadoop's client."""
 
+import uuid
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -20,6 +21,7 @@ class HadoopFile:
             path: its path as text, or Hadoop's own.
         """
         jvm: Any = spark.sparkContext._jvm
+        self._spark = spark
         self._jvm = jvm
         self.path = jvm.org.apache.hadoop.fs.Path(path) if isinstance(path, str) else path
         self._system = self.path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
@@ -37,6 +39,11 @@ class HadoopFile:
         new_path = jvm.org.apache.hadoop.fs.Path
         path = new_path(jvm.java.net.URI(url))
         return cls(spark, path if table is None else new_path(new_path(table), path))
+
+    @property
+    def url(self) -> str:
+        """Its path with the file system that it is in, as catalogs write it."""
+        return str(self._system.makeQualified(self.path).toString())
 
     def exists(self) -> bool:
         """Return whether it is there."""
@@ -73,6 +80,23 @@ class HadoopFile:
             return str(self._jvm.org.apache.commons.codec.digest.DigestUtils.sha256Hex(stream))
         finally:
             stream.close()
+
+    def copy(self, to: "HadoopFile") -> None:
+        """Copy its bytes to where a file is whole, or is not there, at any moment.
+
+        A file that is there already is left as it is.
+
+        Args:
+            to: the copy.
+        """
+        if to.exists():
+            return
+        unfinished = HadoopFile(self._spark, to.path.suffix(f".{uuid.uuid4().hex}.copy"))
+        self._jvm.org.apache.hadoop.fs.FileUtil.copy(
+            *(self._system, self.path, unfinished._system, unfinished.path),
+            *(False, True, self._spark.sparkContext._jsc.hadoopConfiguration()),
+        )
+        unfinished._system.rename(unfinished.path, to.path)
 
     def rename(self, path: str) -> bool:
         """Give it another path; return whether the file system did."""

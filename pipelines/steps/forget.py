@@ -31,7 +31,7 @@ from pipelines.records.decode import ENVELOPE, EVENT_DATE, ORIGIN, RECORD_ID
 from pipelines.spark.checkpoints import query_files
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.rebuild import Rebuild, rebuild
-from pipelines.steps.serving import refresh_view_or_warn
+from pipelines.steps.serving_table import refresh_readers_or_warn
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def forget_and_rebuild(pipeline: Pipeline, run_id: str, search: Search, *, dry_r
         return ForgetResult(forgotten, Rebuild({}), [])
     done = rebuild(pipeline, run_id, forgotten.days, "forgotten")
     return ForgetResult(
-        forgotten, done, refresh_view_or_warn(pipeline) if done.verdicts or forgotten.final else []
+        forgotten, done, refresh_readers_or_warn(pipeline) if done.verdicts or forgotten.final else []
     )
 
 

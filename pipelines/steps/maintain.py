@@ -267,6 +267,8 @@ def _vacuum_tables(work: _Work, is_certified: bool) -> Iterator[UpkeepFinding]:
     for layer in LAYERS:
         if layer not in behind and (is_certified or layer != "batch"):
             yield from _vacuum(work, pipeline.table(layer), after)
+    if pipeline.config.serving.table:
+        yield from _vacuum(work, pipeline.config.serving_table, after)
     for spec in CATALOG:
         if spec.is_vacuumed:
             # Shared by all pipelines, so no property of them is changed for one.

@@ -33,7 +33,7 @@ from pipelines.records.decoder import ERROR_PARTS
 from pipelines.records.dedup import other_names, same_event, winners, with_key, without_key
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.rebuild import Rebuild, rebuild
-from pipelines.steps.serving import refresh_view_or_warn
+from pipelines.steps.serving_table import refresh_readers_or_warn
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def replay_and_rebuild(
     if dry_run or not done.days:
         return ReplayResult(done, Rebuild({}), [])
     of_days = rebuild(pipeline, run_id, done.days)
-    warnings = refresh_view_or_warn(pipeline)
+    warnings = refresh_readers_or_warn(pipeline)
     mark_replayed(pipeline, done, of_days.certified(done.days))
     return ReplayResult(done, of_days, warnings)
 

@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import reduce
 from typing import Final, cast
 
@@ -15,6 +16,8 @@ from pyspark.sql.types import DataType, StructType
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.config.streams import writer_of
+from pipelines.contracts.descriptions import descriptions_of
+from pipelines.delta.descriptions import OWN_COLUMNS
 from pipelines.delta.io import days_condition, read
 from pipelines.delta.schema_evolution import fitted_columns, merged
 from pipelines.delta.tables import conform, exists
@@ -22,6 +25,7 @@ from pipelines.errors import ConfigError, OncelakeError
 from pipelines.ledger.certifications import certified
 from pipelines.spark.failures import first_line
 from pipelines.spark.pipeline import Pipeline
+from pipelines.sql import literal, name
 
 _VERSION: Final = re.compile(r"VERSION AS OF (\d+)")
 
@@ -69,7 +73,14 @@ def refresh_view(pipeline: Pipeline) -> None:
     definition, view = _definition(pipeline), pipeline.config.serving.view
     if definition is None:
         return
-    pipeline.spark.sql(f"CREATE OR REPLACE VIEW {view} AS {definition}")
+    described = descriptions_of(pipeline.contract)
+    comments = {**OWN_COLUMNS, **described.columns}
+    columns = ", ".join(
+        f"{name(column)} COMMENT {literal(comments[column])}" if column in comments else name(column)
+        for column in definition.columns
+    )
+    comment = literal(f"Oncelake: certified days, and all others from the speed layer. {described.table}")
+    pipeline.spark.sql(f"CREATE OR REPLACE VIEW {view} ({columns}) COMMENT {comment} AS {definition.query}")
     if _is_temporary(pipeline):
         _log.warning(
             "serving.view: %s is lost when this job ends, since this session keeps its catalog in memory;"
@@ -116,9 +127,9 @@ def stale_view(pipeline: Pipeline) -> list[str]:
             f"serving.view: {view} cannot be read: {first_line(str(error))}; run: {_recreate_command(config)}"
         )
     else:
-        if about is None or about["data_type"] == definition:
+        if about is None or about["data_type"] == definition.query:
             return []
-        shown, current = (_VERSION.findall(text) for text in (about["data_type"], definition))
+        shown, current = (_VERSION.findall(text) for text in (about["data_type"], definition.query))
         warning = (
             f"serving.view: {view} is stale: found version {', '.join(shown) or 'none'} of the batch layer,"
             f" expected version {current[0]} with its days and columns; to recreate it,"
@@ -128,11 +139,23 @@ def stale_view(pipeline: Pipeline) -> list[str]:
     return [warning]
 
 
-def _definition(pipeline: Pipeline) -> str | None:
+@dataclass(frozen=True)
+class _Definition:
+    """What the view has to be.
+
+    Attributes:
+        query: in SQL.
+        columns: the names of its columns.
+    """
+
+    query: str
+    columns: tuple[str, ...]
+
+
+def _definition(pipeline: Pipeline) -> _Definition | None:
     """Return what the view has to be; None without a view or a certified day."""
     spark = pipeline.spark
-    state = certified(pipeline)
-    if pipeline.config.serving.view is None or state is None:
+    if pipeline.config.serving.view is None or (state := certified(pipeline)) is None:
         return None
     days = days_condition(state.days)
     batch, speed = pipeline.table("batch"), pipeline.table("speed")
@@ -147,7 +170,7 @@ def _definition(pipeline: Pipeline) -> str | None:
         f"SELECT {', '.join(fitted_columns(rows.schema, columns))} FROM {source}"  # noqa: S608
         for source, rows in layers.items()
     ]
-    return " UNION ALL ".join(parts)
+    return _Definition(" UNION ALL ".join(parts), tuple(columns.fieldNames()))
 
 
 def _is_temporary(pipeline: Pipeline) -> bool:
