@@ -1,0 +1,33 @@
+"""Nightly runs keep their promises in random histories; with a planted fault they do not."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from simulation.nightly import NightlyWorld
+from simulation.planted import NIGHTLY, Planted
+from simulation.runs import Totals, play
+
+MOST_RUNS = 2_000
+
+
+@pytest.fixture(autouse=True)
+def _silent() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def test_random_histories_keep_every_invariant() -> None:
+    totals = Totals()
+    for seed in range(300):
+        totals.add(seed, play(NightlyWorld, seed))
+    assert totals.violations == {}
+    # What can go wrong does so.
+    assert len(totals.faults) > 10
+
+
+@pytest.mark.parametrize("planted", NIGHTLY, ids=lambda planted: planted.name)
+def test_a_planted_fault_is_found(planted: Planted) -> None:
+    assert any(play(planted.make, seed).violation for seed in range(MOST_RUNS)), planted.name
