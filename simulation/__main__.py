@@ -11,9 +11,10 @@ from typing import Final
 import click
 
 from simulation.nightly import NightlyWorld
+from simulation.publishing import PublishingWorld
 from simulation.runs import MakeWorld, Outcome, Totals, play, shortest_history
 
-PROTOCOLS: Final[dict[str, MakeWorld]] = {"nightly": NightlyWorld}
+PROTOCOLS: Final[dict[str, MakeWorld]] = {"nightly": NightlyWorld, "publishing": PublishingWorld}
 _CHUNK: Final = 250
 _SHOWN: Final = 3
 

@@ -363,7 +363,11 @@ class Kernel:
             return False
         label, action = self.in_flight.pop(number)
         self._say(f"!! arrives late: {label}")
-        action()
+        try:
+            action()
+        except self.expected as refused:
+            # Nobody hears of it.
+            self._say(f"!! refused: {refused}")
         return True
 
     def _say(self, text: str) -> None:

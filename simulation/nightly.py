@@ -251,6 +251,8 @@ class NightlyWorld:
         is_fenced: whether tables know the numbers of applications.
         tables: makes what a run reads and writes; a planted fault is one that does so wrongly.
         night: makes a run of it.
+        failing: the days of each run that do not pass their audit.
+        processes: the processes of the runs.
     """
 
     schedule: Schedule

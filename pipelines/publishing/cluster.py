@@ -11,7 +11,6 @@ from typing import Final
 from confluent_kafka import (
     KafkaError,
     KafkaException,
-    Producer,
     TopicCollection,
 )
 from confluent_kafka.admin import (
@@ -32,7 +31,7 @@ from tenacity import (
 from pipelines.durations import format_interval
 from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.publishing.progress_reader import all_progress, progress
-from pipelines.publishing.slots import SlotProgress, send_progress
+from pipelines.publishing.slots import SlotProducer, SlotProgress, send_progress
 from pipelines.publishing.transactional_sink import TransactionalSink
 
 _AT_ONCE: Final = 8
@@ -218,7 +217,7 @@ def read_slot_progress(
     return all_progress(sink.connection, sink.slots, partitions, is_stable=is_stable)
 
 
-def take_all(sink: TransactionalSink, marks: Marks) -> dict[int, Producer]:
+def take_all(sink: TransactionalSink, marks: Marks) -> dict[int, SlotProducer]:
     """Take all slots, those that an earlier run had among them: no task of it can commit from now on.
 
     Raises:
@@ -245,7 +244,7 @@ def end_transactions(sink: TransactionalSink, run: str) -> None:
         )
 
 
-def write_slot_progress(sink: TransactionalSink, taken: Mapping[int, Producer], marks: Marks) -> None:
+def write_slot_progress(sink: TransactionalSink, taken: Mapping[int, SlotProducer], marks: Marks) -> None:
     """Write progress, as a task would, so that it fails if somebody has taken the slot since.
 
     Args:

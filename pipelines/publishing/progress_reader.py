@@ -1,4 +1,4 @@
-"""Reads the progress of slots, on the driver."""
+"""Reads the progress of slots: on the driver, and in tasks whose group has no offsets any more."""
 
 import logging
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from tenacity import retry, retry_if_exception, stop_after_delay, wait_random_ex
 
 from pipelines.errors import InfrastructureError
 from pipelines.publishing.partition_records import Stalled, records_until
-from pipelines.publishing.slots import Connection, SlotProgress
+from pipelines.publishing.slots import SlotConnection, SlotProgress
 
 _PASSING = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -35,7 +35,7 @@ _tried_again = retry(
 
 
 @_tried_again
-def progress(connection: Connection, slots: Iterable[int], *, is_stable: bool) -> dict[int, SlotProgress]:
+def progress(connection: SlotConnection, slots: Iterable[int], *, is_stable: bool) -> dict[int, SlotProgress]:
     """Return what progress says of slots; those that have none are left out.
 
     If the group's offsets have expired, or were deleted, the records of the progress topic are read.
@@ -59,7 +59,7 @@ def progress(connection: Connection, slots: Iterable[int], *, is_stable: bool) -
 
 @_tried_again
 def all_progress(
-    connection: Connection, slots: int, partitions: int, *, is_stable: bool
+    connection: SlotConnection, slots: int, partitions: int, *, is_stable: bool
 ) -> dict[int, SlotProgress]:
     """Return what progress says of all slots of a sink, also of those that it had before.
 
@@ -86,7 +86,7 @@ def all_progress(
         read |= {*unknown}
 
 
-def _offsets(connection: Connection, slots: Iterable[int], *, is_stable: bool) -> dict[int, SlotProgress]:
+def _offsets(connection: SlotConnection, slots: Iterable[int], *, is_stable: bool) -> dict[int, SlotProgress]:
     """Return what the offsets of a sink's group say of slots."""
     # A consumer, since librdkafka's AdminClient crashes when it asks a coordinator that has just moved
     # (list_consumer_group_offsets of 2.16.0: it looks for a consumer that it is not).
@@ -101,7 +101,7 @@ def _offsets(connection: Connection, slots: Iterable[int], *, is_stable: bool) -
     return {slot: mark for slot, mark in marks.items() if mark}
 
 
-def _records(connection: Connection, slots: list[int], *, is_stable: bool) -> dict[int, SlotProgress]:
+def _records(connection: SlotConnection, slots: list[int], *, is_stable: bool) -> dict[int, SlotProgress]:
     """Return the newest committed record of a sink, of each of some partitions of its progress topic."""
     marks = dict[int, SlotProgress | None]()
     holders = dict[int, _Held]()
@@ -135,7 +135,7 @@ class _Held:
     offset: int
 
 
-def _held_by(connection: Connection, slot: int, hidden: range) -> _Held | None:
+def _held_by(connection: SlotConnection, slot: int, hidden: range) -> _Held | None:
     """Return the transaction that hides records of a sink; None if none of its records are hidden.
 
     Args:
@@ -165,7 +165,7 @@ def _held_by(connection: Connection, slot: int, hidden: range) -> _Held | None:
     return first
 
 
-def _do_not_come(connection: Connection, slot: int, holder: _Held | None) -> InfrastructureError:
+def _do_not_come(connection: SlotConnection, slot: int, holder: _Held | None) -> InfrastructureError:
     where = f"{connection.name}: records of partition {slot} of topic '{connection.progress_topic}'"
     if holder is None:
         return InfrastructureError(f"{where} cannot be read; start again when the partition has a leader")
@@ -176,7 +176,7 @@ def _do_not_come(connection: Connection, slot: int, holder: _Held | None) -> Inf
     )
 
 
-def _ends(connection: Connection, slots: Iterable[int]) -> dict[int, int]:
+def _ends(connection: SlotConnection, slots: Iterable[int]) -> dict[int, int]:
     """Return where each partition of the progress topic ends, behind all that is under way."""
     with closing(connection.consumer(is_stable=False)) as consumer:
         places = {slot: TopicPartition(connection.progress_topic, slot) for slot in slots}

@@ -185,6 +185,19 @@ def test_another_run_that_has_the_slots_keeps_its_transactions(
     write_slot_progress(sink, has, {0: theirs, 1: theirs})
 
 
+def test_a_run_that_was_replaced_is_refused_also_when_the_offsets_of_the_group_have_expired(
+    spark: SparkSession, sink: TransactionalSink, broker: str, admin: AdminClient
+) -> None:
+    """A driver has planned a micro-batch, and stood still until another had published it."""
+    theirs = replace(DONE, run="theirs")
+    write_slot_progress(sink, take_all(sink, {}), dict.fromkeys(range(2), replace(theirs, next_batch=5)))
+    publish_rows(rows(spark), sink, theirs, is_new=False)
+    admin.delete_consumer_groups([sink.name])[sink.name].result(30)
+    with pytest.raises(PythonException, match="another run has taken the slots: found theirs"):
+        publish_rows(rows(spark), sink, replace(DONE, run="ours"), is_new=True)
+    assert set(Counter(message.key for message in messages_of(broker, sink.topic)).values()) == {1}
+
+
 def test_progress_that_is_not_committed_is_rolled_back(sink: TransactionalSink, broker: str) -> None:
     write_slot_progress(sink, take_all(sink, {}), dict.fromkeys(range(2), DONE))
 

@@ -1,6 +1,6 @@
 """The model of Delta's log does what Delta does, for the same operations in the same order."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path
 from random import Random
@@ -18,26 +18,10 @@ from pipelines.delta.io import read, small_rows
 from pipelines.delta.table_properties import set_table_property
 from pipelines.delta.transaction import StaleEpoch, Transaction
 from simulation.delta import ModelLog, ModelTable
-from simulation.kernel import Kernel
+from tests.support.unscheduled import Unscheduled
 
 DAYS = tuple(date(2013, 1, day) for day in (1, 2, 3))
 RUNS = ("mine", "other")
-
-
-class AtOnce(Kernel):
-    """Effects of a model that happen without a schedule."""
-
-    def __init__(self) -> None:
-        super().__init__(self, lambda: None)
-
-    def next(self, kernel: Kernel) -> None:
-        return None
-
-    def effect(self, label: str, action: Callable[[], Any], **_: Any) -> Any:
-        return action()
-
-    def sleep(self, seconds: float, why: str) -> None:
-        pass
 
 
 class RealTable:
@@ -82,7 +66,7 @@ class TableOfTheModel:
 
     def __init__(self) -> None:
         self.log = ModelLog("table")
-        self.table = ModelTable(AtOnce(), self.log)
+        self.table = ModelTable(Unscheduled(), self.log)
         self.log.newest.files.update({"first": {"path": "first", "day": str(DAYS[0]), "rows": 1}})  # type: ignore[attr-defined]
 
     def begin(self) -> FencedTransaction:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from simulation.nightly import NightlyWorld
-from simulation.planted import NIGHTLY, Planted
+from simulation.planted import Planted
+from simulation.planted_nightly import NIGHTLY
 from simulation.runs import Totals, play
 
 MOST_RUNS = 2_000

@@ -1,0 +1,34 @@
+"""Publishing keeps its promises in random histories; with a planted fault it does not."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from simulation.planted import Planted
+from simulation.planted_publishing import PUBLISHING
+from simulation.publishing import PublishingWorld
+from simulation.runs import Totals, play
+
+MOST_RUNS = 3_000
+
+
+@pytest.fixture(autouse=True)
+def _silent() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def test_random_histories_keep_every_invariant() -> None:
+    totals = Totals()
+    for seed in range(300):
+        totals.add(seed, play(PublishingWorld, seed))
+    assert totals.violations == {}
+    # What can go wrong does so.
+    assert len(totals.faults) > 10
+
+
+@pytest.mark.parametrize("planted", PUBLISHING, ids=lambda planted: planted.name)
+def test_a_planted_fault_is_found(planted: Planted) -> None:
+    assert any(play(planted.make, seed).violation for seed in range(MOST_RUNS)), planted.name
