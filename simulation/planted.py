@@ -17,8 +17,10 @@ class Planted:
 
     Attributes:
         name: what is wrong.
+        seed: the first seed whose run finds it.
         make: makes a world with it.
     """
 
     name: str
+    seed: int
     make: Callable[[Schedule, Random], World] = field(repr=False)

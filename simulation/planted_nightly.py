@@ -183,26 +183,26 @@ def _nightly(schedule: Schedule, setup: Random, **wrong: Any) -> World:
     return world
 
 
-def _tables(name: str, tables: type[ModelTables]) -> Planted:
-    return Planted(name, partial(_nightly, tables=tables))
+def _tables(name: str, seed: int, tables: type[ModelTables]) -> Planted:
+    return Planted(name, seed, partial(_nightly, tables=tables))
 
 
-def _night(name: str, night: type[NightRun]) -> Planted:
-    return Planted(name, partial(_nightly, night=night))
+def _night(name: str, seed: int, night: type[NightRun]) -> Planted:
+    return Planted(name, seed, partial(_nightly, night=night))
 
 
 NIGHTLY: Final = (
-    Planted("no fencing", partial(_nightly, is_fenced=False)),
-    _tables("lease written without a condition", _LeaseWithoutCondition),
-    _tables("epoch of the lease alone", _EpochOfTheLeaseAlone),
-    _tables("a look at the lease in place of an epoch", _LookAtTheLease),
-    _tables("ledger not claimed", _LedgerNotClaimed),
-    _tables("verdicts read before the lease is taken", _ReadBeforeTheLease),
-    _tables("no look at the history", _NoLookAtTheHistory),
-    _tables("verdicts not looked for", _VerdictsNotLookedFor),
-    _tables("failed days stay", _FailedDaysStay),
-    _tables("nothing is undone", _NothingIsUndone),
-    _tables("base is the newest version", _BaseIsTheNewestVersion),
-    _night("verdict before build", _VerdictBeforeBuild),
-    _night("verdict of the newest version", _VerdictOfTheNewestVersion),
+    Planted("no fencing", 0, partial(_nightly, is_fenced=False)),
+    _tables("lease written without a condition", 8, _LeaseWithoutCondition),
+    _tables("epoch of the lease alone", 13, _EpochOfTheLeaseAlone),
+    _tables("a look at the lease in place of an epoch", 709, _LookAtTheLease),
+    _tables("ledger not claimed", 566, _LedgerNotClaimed),
+    _tables("verdicts read before the lease is taken", 27, _ReadBeforeTheLease),
+    _tables("no look at the history", 123, _NoLookAtTheHistory),
+    _tables("verdicts not looked for", 94, _VerdictsNotLookedFor),
+    _tables("failed days stay", 199, _FailedDaysStay),
+    _tables("nothing is undone", 57, _NothingIsUndone),
+    _tables("base is the newest version", 38, _BaseIsTheNewestVersion),
+    _night("verdict before build", 0, _VerdictBeforeBuild),
+    _night("verdict of the newest version", 134, _VerdictOfTheNewestVersion),
 )

@@ -124,18 +124,20 @@ def _without_fencing(world: PublishingWorld) -> None:
     world.cluster = _WithoutFencing(world.kernel)
 
 
-def _planted(name: str, change: Callable[[PublishingWorld], None] | None = None, **wrong: Any) -> Planted:
-    return Planted(name, partial(_world, change, **wrong))
+def _planted(
+    name: str, seed: int, change: Callable[[PublishingWorld], None] | None = None, **wrong: Any
+) -> Planted:
+    return Planted(name, seed, partial(_world, change, **wrong))
 
 
 PUBLISHING: Final = (
-    _planted("no fencing of producers", _without_fencing),
-    _planted("progress is not looked at", publish=_Wrong(looks=False)),
-    _planted("progress is read before the slot is taken", publish=_Wrong(looks_first=True)),
-    _planted("progress is committed before the rows", publish=_Wrong(order=("progress", "rows"))),
-    _planted("progress is committed after the rows", publish=_Wrong(order=("rows", "progress"))),
-    _planted("a producer is kept, and its late EndTxn ends the next", make_producer=_kept_producer),
-    _planted("runs have no names of their own", run_of=lambda process: "run"),
-    _planted("tasks look at offsets alone", connect=_OffsetsConnection),
-    _planted("the content of a slot is not compared", make_rows=_BlindRows, are_rules_known=False),
+    _planted("no fencing of producers", 22, _without_fencing),
+    _planted("progress is not looked at", 7, publish=_Wrong(looks=False)),
+    _planted("progress is read before the slot is taken", 69, publish=_Wrong(looks_first=True)),
+    _planted("progress is committed before the rows", 22, publish=_Wrong(order=("progress", "rows"))),
+    _planted("progress is committed after the rows", 0, publish=_Wrong(order=("rows", "progress"))),
+    _planted("a producer is kept, and its late EndTxn ends the next", 171, make_producer=_kept_producer),
+    _planted("runs have no names of their own", 1075, run_of=lambda process: "run"),
+    _planted("tasks look at offsets alone", 33, connect=_OffsetsConnection),
+    _planted("the content of a slot is not compared", 174, make_rows=_BlindRows, are_rules_known=False),
 )

@@ -9,9 +9,10 @@ from random import Random
 import pytest
 from click.testing import CliRunner
 
-from simulation.__main__ import simulate
+from simulation.__main__ import PROTOCOLS, simulate
 from simulation.kernel import Fault, Kernel, Move, Process, Schedule, Violation
 from simulation.nightly import NightlyWorld
+from simulation.planted_nightly import NIGHTLY
 from simulation.runs import play, shortest_history
 
 _DIGEST = (
@@ -108,6 +109,18 @@ def test_each_fault_does_what_it_says() -> None:
     assert end_of(Fault.LATE) == (["|", "done"], True)
     assert end_of(Fault.CRASH_LATE) == (["|", "done"], False)
     assert end_of(Fault.STOP) == (["done", "after", "|"], False)
+
+
+def test_a_run_that_fails_is_told_with_its_shortest_history_and_how_to_play_it_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(PROTOCOLS, "nightly", NIGHTLY[0].make)
+    given = ["--seed", "0", "--runs", "2", "--processes", "1", "--protocol", "nightly"]
+    done = CliRunner().invoke(simulate, given)
+    assert done.exit_code == 1
+    assert "nightly, seed 0: one run an epoch: " in done.output
+    assert "The shortest history found:\n      1 s  " in done.output
+    assert "python -m simulation --protocol nightly --seed 0 --runs 1" in done.output
 
 
 def test_the_command_says_what_it_has_done() -> None:
