@@ -21,7 +21,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from pyspark import TaskContext
 
 from pipelines.fault_points import Point, reach
-from pipelines.publishing.progress_reader import progress
+from pipelines.publishing.progress_records import recorded_progress
 from pipelines.publishing.slot_content import ContentCounter, refuse_other_rows
 from pipelines.publishing.slots import (
     SlotConnection,
@@ -101,7 +101,7 @@ class _Slot:
             # A run of a stream has written progress at its start: offsets were forgotten since, records are
             # not. They may say that another run has published this micro-batch meanwhile.
             connection = self._task.connection
-            mark = progress(connection, [self._number], is_stable=is_stable).get(self._number)
+            mark = recorded_progress(connection, [self._number], is_stable=is_stable).get(self._number)
         return mark, group
 
     def begin(self, done: SlotProgress) -> None:
