@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from random import Random
 from typing import Any
 
@@ -70,8 +70,10 @@ class Clients:
                 self._begun.add(who)
                 self._progress(producer, self._sent)
             case "send":
-                producer.produce(self.topic, b"", f"{who} {self._sent}".encode(), 0)
-                producer.flush(30)
+                # A client that was refused says so at once or when it ends.
+                with suppress(KafkaException):
+                    producer.produce(self.topic, b"", f"{who} {self._sent}".encode(), 0)
+                    producer.flush(30)
             case "progress":
                 self._progress(producer, self._sent)
                 producer.flush(30)
