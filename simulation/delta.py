@@ -125,6 +125,23 @@ class ModelLog:
         """Return a new file with rows of a day."""
         return {"path": f"{self.path}/{next(self._paths)}", "day": str(day), "rows": rows}
 
+    def set_property(self, name: str, value: str) -> None:
+        """Do what somebody does by hand, or upkeep does: set a property."""
+        self.put(len(self.versions), Change([], "SET TBLPROPERTIES", properties={name: value}))
+
+    def optimize(self) -> None:
+        """Do what upkeep does: write files anew, with the rows that they had."""
+        actions = list[Action]()
+        for file in self.newest.files.values():
+            actions += [("remove", file), ("add", self.file(file["day"], file["rows"]))]
+        if actions:
+            self.put(len(self.versions), Change(actions, "OPTIMIZE"))
+
+    def append_for(self, application: str) -> None:
+        """Do what a run of another pipeline does: commit with the number of its own lease."""
+        number = self.newest.numbers.get(application, -1) + 1
+        self.put(len(self.versions), Change([], "WRITE", "of another pipeline", (application, number)))
+
     def append_blindly(self, day: date | str, rows: object) -> None:
         """Do what somebody does by hand: add a file, on nothing that was read."""
         self.put(len(self.versions), Change([("add", self.file(day, rows))], "WRITE"))

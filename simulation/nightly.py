@@ -380,6 +380,10 @@ class NightlyWorld:
             accidents[f"somebody appends to {day} by hand"] = partial(
                 self.batch.append_blindly, day, Rows("by hand", 1)
             )
+        for log in (self.batch, self.ledger, self.leases):
+            accidents[f"a property of {log.path} is set"] = partial(log.set_property, "other", "value")
+            accidents[f"another pipeline writes to {log.path}"] = partial(log.append_for, "other")
+        accidents["batch is optimized"] = self.batch.optimize
         accidents["ops/leases is lost"] = partial(lose_leases, 0)
         accidents["ops/leases is put back from a backup"] = partial(lose_leases, 3)
         for process in self.processes.values():

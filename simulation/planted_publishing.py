@@ -131,13 +131,13 @@ def _planted(
 
 
 PUBLISHING: Final = (
-    _planted("no fencing of producers", 22, _without_fencing),
-    _planted("progress is not looked at", 7, publish=_Wrong(looks=False)),
-    _planted("progress is read before the slot is taken", 69, publish=_Wrong(looks_first=True)),
-    _planted("progress is committed before the rows", 22, publish=_Wrong(order=("progress", "rows"))),
+    _planted("no fencing of producers", 15, _without_fencing),
+    _planted("progress is not looked at", 0, publish=_Wrong(looks=False)),
+    _planted("progress is read before the slot is taken", 13, publish=_Wrong(looks_first=True)),
+    _planted("progress is committed before the rows", 0, publish=_Wrong(order=("progress", "rows"))),
     _planted("progress is committed after the rows", 0, publish=_Wrong(order=("rows", "progress"))),
-    _planted("a producer is kept, and its late EndTxn ends the next", 171, make_producer=_kept_producer),
-    _planted("runs have no names of their own", 1075, run_of=lambda process: "run"),
-    _planted("tasks look at offsets alone", 33, connect=_OffsetsConnection),
-    _planted("the content of a slot is not compared", 174, make_rows=_BlindRows, are_rules_known=False),
+    _planted("a producer is kept, and its late EndTxn ends the next", 16, make_producer=_kept_producer),
+    _planted("runs have no names of their own", 1560, run_of=lambda process: "run"),
+    _planted("tasks look at offsets alone", 143, connect=_OffsetsConnection),
+    _planted("the content of a slot is not compared", 208, make_rows=_BlindRows, are_rules_known=False),
 )

@@ -27,11 +27,12 @@ from pipelines.spark.checkpoints import QueryFiles
 from simulation.kafka import ModelCluster, ModelConsumer, ModelProducer
 from simulation.kernel import Actor, Kernel, Process, Schedule, Violation
 
-SLOTS: Final = 2
+_MOST_SLOTS: Final = 2
 PARTITIONS: Final = 2
 _TASK_TRIES: Final = 3
 _MOST_ROWS: Final = 9
 _TRANSACTION_TIMEOUT_MS: Final = 60_000
+_OTHER_SLOTS: Final = "was begun with"
 _OTHER_CONTENT: Final = ("was published with", "was published by other rules")
 
 
@@ -95,6 +96,7 @@ class ModelRows:
     driver: str
     ids: tuple[int, ...]
     shift: int
+    slots: int
 
     def part(self, number: int, of: int) -> "ModelRows":
         """Return one of so many parts of them."""
@@ -106,12 +108,12 @@ class ModelRows:
 
     def contents(self, partitions: int) -> Mapping[int, Content]:
         """Return what each slot has of them."""
-        return {slot: ContentCounter().drained(iter([self.of_slot(slot)])) for slot in range(SLOTS)}
+        return {slot: ContentCounter().drained(iter([self.of_slot(slot)])) for slot in range(self.slots)}
 
     def of_slot(self, slot: int) -> pa.RecordBatch:
         """Return the rows of a slot, as `pipelines.publishing.transactional_sink.in_slots` makes them."""
         placed = {each: (each + self.shift) % PARTITIONS for each in self.ids}
-        ids = [each for each in self.ids if placed[each] % SLOTS == slot]
+        ids = [each for each in self.ids if placed[each] % self.slots == slot]
         columns = {
             "key": pa.array([str(each).encode() for each in ids], pa.binary()),
             "value": pa.array([b"" for _ in ids], pa.binary()),
@@ -124,9 +126,9 @@ class ModelRows:
     def written(self, task: SlotTask) -> Sequence[SlotResult]:
         """Let tasks publish the slots, as Spark does: again if one fails, or seems to be lost."""
         kernel = self.world.kernel
-        running = {slot: self.world.start_task(self, slot, task) for slot in range(SLOTS)}
+        running = {slot: self.world.start_task(self, slot, task) for slot in range(self.slots)}
         results, tries = dict[int, SlotResult](), Counter[int](running.keys())
-        while len(results) < SLOTS:
+        while len(results) < self.slots:
             kernel.sleep(2, "waits for its tasks")
             for slot, attempt in running.items():
                 if slot in results:
@@ -138,7 +140,7 @@ class ModelRows:
                         raise InfrastructureError(f"task of slot {slot} failed: {attempt.actor.failure}")
                     tries[slot] += 1
                     running[slot] = self.world.start_task(self, slot, task)
-        return [results[slot] for slot in range(SLOTS)]
+        return [results[slot] for slot in range(self.slots)]
 
 
 @dataclass
@@ -177,15 +179,16 @@ class ModelStart:
 
     def marks(self, *, is_stable: bool) -> dict[int, SlotProgress]:
         """Return what progress says."""
-        return all_progress(self._sink.connection, SLOTS, SLOTS, is_stable=is_stable)
+        return all_progress(self._sink.connection, self._sink.slots, _MOST_SLOTS, is_stable=is_stable)
 
     def partitions(self, files: QueryFiles) -> int:
         """Return how many partitions the topic has."""
         return PARTITIONS
 
     def take_all(self, marks: Mapping[int, SlotProgress]) -> Mapping[int, SlotProducer]:
-        """Take all slots."""
-        return {slot: self._sink.connection.take(slot) for slot in range(SLOTS)}
+        """Take all slots, as `pipelines.publishing.cluster.take_all`."""
+        slots = max([self._sink.slots, *(mark.slots for mark in marks.values())])
+        return {slot: self._sink.connection.take(slot) for slot in range(slots)}
 
     def write(self, taken: Mapping[int, SlotProducer], marks: Mapping[int, SlotProgress]) -> None:
         """Write progress, as `pipelines.publishing.cluster.write_slot_progress`."""
@@ -234,7 +237,7 @@ class PublishingWorld:
     make_producer: MakeProducer = new_producer
     publish: Publish = publish
     connect: Callable[["PublishingWorld", Process], ModelConnection] = ModelConnection
-    make_rows: Callable[["PublishingWorld", str, tuple[int, ...], int], ModelRows] = ModelRows
+    make_rows: Callable[["PublishingWorld", str, tuple[int, ...], int, int], ModelRows] = ModelRows
     run_of: Callable[[Process], str] = lambda process: process.name
     are_rules_known: bool | None = None
     shift: int = 0
@@ -248,6 +251,7 @@ class PublishingWorld:
         self.checkpoint = Checkpoint()
         self.rows = self.setup.randint(1, 5)
         self.parts = self.setup.choice((1, 1, 2))
+        self.slots = self.setup.choice((1, 2, 2))
         if self.are_rules_known is None:
             self.are_rules_known = self.setup.random() < 0.5
         self.attempts: list[Attempt] = []
@@ -283,9 +287,9 @@ class PublishingWorld:
         """Publish micro-batch after micro-batch, as Spark does with a checkpoint."""
         kernel, checkpoint = self.kernel, self.checkpoint
         # A driver reads its contract once.
-        shift = self.shift
+        shift, slots = self.shift, self.slots
         rules = {"contract.key": str(shift)} if self.are_rules_known else {}
-        sink = ModelSink("sink", "out", SLOTS, {}, rules=rules, reached=self.connect(self, process))
+        sink = ModelSink("sink", "out", slots, {}, rules=rules, reached=self.connect(self, process))
         start = start_run(ModelStart(self, sink), sink, self.run_of(process))
         if start.lost:
             raise InfrastructureError("progress is lost, and rows are not looked for on the topic")
@@ -294,7 +298,7 @@ class PublishingWorld:
         batch = kernel.effect("reads the checkpoint", checkpoint.files).next_batch
         while plan := kernel.effect(f"plans micro-batch {batch}", partial(self._plan, batch), is_write=True):
             parts = self.parts
-            rows: Outgoing = self.make_rows(self, process.name, tuple(plan), shift)
+            rows: Outgoing = self.make_rows(self, process.name, tuple(plan), shift, slots)
             publisher.publish(rows, query, batch, parts)
             kernel.effect(f"micro-batch {batch} is done", partial(self._done, batch), is_write=True)
             batch += 1
@@ -355,12 +359,18 @@ class PublishingWorld:
         self.start("last")
         self.kernel.run()
         failure = self.kernel.actors["last"].failure
-        if failure and any(words in str(failure) for words in _OTHER_CONTENT):
-            # Whoever changed the key of the records in the middle of a micro-batch takes that back.
-            self.shift = 1 - self.shift
-            self.start("last-again")
+        for attempt in ("again", "once more"):
+            # Whoever changed something in the middle of a micro-batch takes that back.
+            if failure and any(words in str(failure) for words in _OTHER_CONTENT):
+                self.shift = 1 - self.shift
+            elif failure and _OTHER_SLOTS in str(failure):
+                self.slots = 3 - self.slots
+            else:
+                break
+            name = f"last-{attempt}".replace(" ", "-")
+            self.start(name)
             self.kernel.run()
-            failure = self.kernel.actors["last-again"].failure
+            failure = self.kernel.actors[name].failure
         if failure:
             raise Violation("the next driver is done", repr(failure))
         if missing := sorted({*range(self.rows)} - {*self.published()}):
@@ -373,6 +383,9 @@ class PublishingWorld:
         def change_key() -> None:
             self.shift = 1 - self.shift
 
+        def change_slots() -> None:
+            self.slots = 3 - self.slots
+
         def give_up() -> None:
             running = [each for each in self.attempts if not each.is_over]
             if running:
@@ -382,6 +395,7 @@ class PublishingWorld:
             {
                 "rows come": more_rows,
                 "the key of records is changed": change_key,
+                "the number of slots is changed": change_slots,
                 "an executor is taken for lost": give_up,
                 "offsets of the group expire": self.cluster.forget_offsets,
                 "driver C is started": partial(self._start_once, "C"),

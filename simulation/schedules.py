@@ -86,7 +86,7 @@ class Replay:
 
 
 def shortened(
-    moves: Sequence[Move], fails: Callable[[Sequence[Move]], bool], tries: int = 2_000
+    moves: Sequence[Move], fails: Callable[[Sequence[Move]], bool], tries: int = 1_000
 ) -> list[Move]:
     """Return a schedule that fails with as few moves as can be found: by leaving out ever smaller pieces.
 

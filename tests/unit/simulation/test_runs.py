@@ -114,13 +114,16 @@ def test_each_fault_does_what_it_says() -> None:
 def test_a_run_that_fails_is_told_with_its_shortest_history_and_how_to_play_it_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(PROTOCOLS, "nightly", NIGHTLY[0].make)
-    given = ["--seed", "0", "--runs", "2", "--processes", "1", "--protocol", "nightly"]
+    planted = NIGHTLY[0]
+    monkeypatch.setitem(PROTOCOLS, "nightly", planted.make)
+    given = ["--seed", str(planted.seed), "--runs", "1", "--processes", "1", "--protocol", "nightly"]
     done = CliRunner().invoke(simulate, given)
     assert done.exit_code == 1
-    assert "nightly, seed 0: one run an epoch: " in done.output
+    violation = play(planted.make, planted.seed).violation
+    assert violation is not None
+    assert f"nightly, seed {planted.seed}: {violation.invariant}: " in done.output
     assert "The shortest history found:\n      1 s  " in done.output
-    assert "python -m simulation --protocol nightly --seed 0 --runs 1" in done.output
+    assert f"python -m simulation --protocol nightly --seed {planted.seed} --runs 1" in done.output
 
 
 def test_the_command_says_what_it_has_done() -> None:
