@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +28,7 @@ from pipelines.publishing.cluster import (
     write_slot_progress,
 )
 from pipelines.publishing.progress_check import partitions_of
-from pipelines.publishing.slots import SlotProgress
+from pipelines.publishing.slots import SlotProducer, SlotProgress
 from pipelines.publishing.transactional_sink import TransactionalSink, in_slots, publish_rows
 from pipelines.spark.checkpoints import QueryFiles
 from pipelines.spark.pipeline import Pipeline
@@ -204,7 +204,7 @@ def test_progress_that_is_not_committed_is_rolled_back(sink: TransactionalSink, 
     class Refused:
         """A producer whose commit the cluster refuses."""
 
-        def __init__(self, producer: Producer) -> None:
+        def __init__(self, producer: SlotProducer) -> None:
             self._producer = producer
 
         def __getattr__(self, name: str) -> Any:
