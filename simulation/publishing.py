@@ -11,6 +11,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaException
 
 from pipelines.errors import InfrastructureError, OncelakeError
+from pipelines.publishing.cluster import slots_to_take
 from pipelines.publishing.progress_check import start_run
 from pipelines.publishing.progress_reader import all_progress
 from pipelines.publishing.slot_content import Content, ContentCounter
@@ -187,8 +188,8 @@ class ModelStart:
 
     def take_all(self, marks: Mapping[int, SlotProgress]) -> Mapping[int, SlotProducer]:
         """Take all slots, as `pipelines.publishing.cluster.take_all`."""
-        slots = max([self._sink.slots, *(mark.slots for mark in marks.values())])
-        return {slot: self._sink.connection.take(slot) for slot in range(slots)}
+        taken = slots_to_take(self._sink.slots, marks)
+        return {slot: self._sink.connection.take(slot) for slot in taken}
 
     def write(self, taken: Mapping[int, SlotProducer], marks: Mapping[int, SlotProgress]) -> None:
         """Write progress, as `pipelines.publishing.cluster.write_slot_progress`."""

@@ -223,9 +223,13 @@ def take_all(sink: TransactionalSink, marks: Marks) -> dict[int, SlotProducer]:
     Raises:
         KafkaException: the cluster does not answer, or refuses.
     """
-    slots = max([sink.slots, *(mark.slots for mark in marks.values())])
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return dict(enumerate(pool.map(sink.connection.take, range(slots))))
+        return dict(enumerate(pool.map(sink.connection.take, slots_to_take(sink.slots, marks))))
+
+
+def slots_to_take(slots: int, marks: Marks) -> range:
+    """Return the slots that a sink has, or that it had before by what progress says."""
+    return range(max([slots, *(mark.slots for mark in marks.values()), *(slot + 1 for slot in marks)]))
 
 
 def end_transactions(sink: TransactionalSink, run: str) -> None:

@@ -17,6 +17,7 @@ from pipelines.publishing.cluster import (
     known_partitions,
     make_progress_topic,
     read_slot_progress,
+    slots_to_take,
     take_all,
     topic_id,
     write_slot_progress,
@@ -155,9 +156,13 @@ def start_run(effects: StartEffects, sink: TransactionalSink, run: str) -> RunSt
     # Refused, if it has to be, before those who had the slots are shut out: they may be another's.
     marks = effects.marks(is_stable=False)
     refuse_others(sink, topic, marks, effects.files())
-    taken = effects.take_all(marks)
-    # Nothing of earlier runs can commit from now on, so what is read now stays.
-    files, marks = effects.files(), effects.marks(is_stable=True)
+    while True:
+        taken = effects.take_all(marks)
+        # Nothing of earlier runs can commit from now on, so what is read now stays.
+        files, marks = effects.files(), effects.marks(is_stable=True)
+        if {*slots_to_take(sink.slots, marks)} <= taken.keys():
+            break
+        # Another run has begun meanwhile, with more slots.
     mark = reconcile_with_checkpoint(sink, topic, marks, files)
     partitions = effects.partitions(files)
     ours = SlotProgress(0, "", topic, sink.slots, run=run, partitions=partitions)
@@ -169,9 +174,25 @@ def start_run(effects: StartEffects, sink: TransactionalSink, run: str) -> RunSt
         in_place = partial(replace, is_lost=True, partitions=lost.partitions)
         new_marks |= {slot: in_place(new_marks[slot]) for slot in lost.slots}
     # Whoever had the slots before, by the same checkpoint or a copy of it, learns it by this.
+    if former := former_slots(marks, sink.slots, run):
+        effects.write(taken, former)
     effects.write(taken, {slot: replace(mark, run=ours.run) for slot, mark in new_marks.items()})
     effects.note(topic, partitions)
     return RunStart(ours, files, lost)
+
+
+def former_slots(marks: Marks, slots: int, run: str) -> dict[int, SlotProgress]:
+    """Return progress of slots that a sink had before and has no more, for another run.
+
+    It is written before that of the others: a run that had more slots would publish those that it still has,
+    and their rows are in other slots by then.
+
+    Args:
+        marks: what progress says.
+        slots: how many slots the sink has now.
+        run: the run that takes them; empty if it is none of a stream.
+    """
+    return {slot: replace(mark, run=run) for slot, mark in marks.items() if slot >= slots}
 
 
 def _refuse_to_pass_over(spark: SparkSession) -> None:
