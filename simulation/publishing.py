@@ -23,6 +23,7 @@ from pipelines.publishing.slots import (
     UnsentError,
     send_progress,
 )
+from pipelines.publishing.topic_lookup import Row, slots_with_all
 from pipelines.publishing.transactional_sink import Outgoing, Publisher, TransactionalSink
 from pipelines.spark.checkpoints import QueryFiles
 from simulation.kafka import ModelCluster, ModelConsumer, ModelProducer
@@ -292,9 +293,8 @@ class PublishingWorld:
         rules = {"contract.key": str(shift)} if self.are_rules_known else {}
         sink = ModelSink("sink", "out", slots, {}, rules=rules, reached=self.connect(self, process))
         start = start_run(ModelStart(self, sink), sink, self.run_of(process))
-        if start.lost:
-            raise InfrastructureError("progress is lost, and rows are not looked for on the topic")
-        publisher = Publisher(sink, start.last, start.ours)
+        settle = partial(self._settle, sink, start.lost.slots) if start.lost else None
+        publisher = Publisher(sink, start.last, start.ours, settle)
         query = kernel.effect("writes the id of the query", self._begin_query, is_write=True)
         batch = kernel.effect("reads the checkpoint", checkpoint.files).next_batch
         while plan := kernel.effect(f"plans micro-batch {batch}", partial(self._plan, batch), is_write=True):
@@ -303,6 +303,18 @@ class PublishingWorld:
             publisher.publish(rows, query, batch, parts)
             kernel.effect(f"micro-batch {batch} is done", partial(self._done, batch), is_write=True)
             batch += 1
+
+    def _settle(self, sink: ModelSink, lost: Sequence[int], rows: Outgoing, done: SlotProgress) -> None:
+        """Write progress that was lost, by what is on the topic, as `pipelines.publishing.progress_check`."""
+        if not isinstance(rows, ModelRows):
+            raise TypeError(f"found {type(rows)}, expected rows of the simulation")
+        keys = {slot: rows.of_slot(slot).column("key").to_pylist() for slot in lost}
+        by_row: dict[Row, int] = {(key, b"", ()): slot for slot in lost for key in keys[slot]}
+        found = self.kernel.effect("looks for rows on the topic", self.published)
+        published = slots_with_all(sink, by_row, {row for row in by_row if found[int(row[0] or b"-1")]})
+        done = replace(done, is_lost=done.part > 0)
+        taken = {slot: sink.connection.take(slot) for slot in published}
+        ModelStart(self, sink).write(taken, dict.fromkeys(published, done))
 
     def _begin_query(self) -> str:
         self.checkpoint.query = self.checkpoint.query or "query"
