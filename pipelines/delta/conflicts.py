@@ -1,5 +1,6 @@
 """Commits that conflict with those of other writers, and how often they are tried."""
 
+import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -34,7 +35,10 @@ _ATTEMPTS: Final = 6
 
 
 def retry_conflicts(
-    table: str, commit: Callable[[], Result], on: tuple[type[Exception], ...] = CONFLICTS
+    table: str,
+    commit: Callable[[], Result],
+    on: tuple[type[Exception], ...] = CONFLICTS,
+    pause: Callable[[float], None] | None = None,
 ) -> Result:
     """Try a commit until no other writer's comes first.
 
@@ -42,6 +46,7 @@ def retry_conflicts(
         table: the path of the table, for the message.
         commit: makes one commit, or none.
         on: the conflicts after which it is right to make the commit again; others are raised.
+        pause: waits for some seconds between two tries; by default the thread sleeps.
 
     Returns:
         What `commit` returned.
@@ -53,6 +58,7 @@ def retry_conflicts(
         retry=retry_if_exception_type(on),
         wait=wait_random_exponential(multiplier=0.5, max=10),
         stop=stop_after_attempt(_ATTEMPTS),
+        sleep=pause or time.sleep,
         reraise=True,
     )
     try:

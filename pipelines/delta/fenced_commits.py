@@ -8,18 +8,42 @@ What has no such option, as `RESTORE` has none, is made by a transaction of Delt
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date
-from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.readwriter import DataFrameWriter
 
 from pipelines.delta.commits import commit_at
-from pipelines.delta.conflicts import TABLE_CHANGED, retry_conflicts
 from pipelines.delta.epochs import Commit, Stamp
+from pipelines.delta.fencing import Restored, claimed, restored, written
 from pipelines.delta.io import days_condition
 from pipelines.delta.table_properties import keep_versions
-from pipelines.delta.transaction import Transaction, refused, stale
+from pipelines.delta.transaction import Transaction
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A Delta table as `pipelines.delta.fencing` sees it."""
+
+    spark: SparkSession
+    path: str
+
+    def version(self) -> int:
+        """Return its newest version."""
+        return self.begin().version
+
+    def begin(self) -> Transaction:
+        """Begin a transaction on the newest version."""
+        return Transaction(self.spark, self.path)
+
+    def commits_since(self, base: int) -> list[Commit]:
+        """Return its commits after a version."""
+        return commits_since(self.spark, self.path, base)
+
+    def pause(self, seconds: float) -> None:
+        """Wait before a commit is tried again."""
+        time.sleep(seconds)
 
 
 def number_taken(spark: SparkSession, table: str, application: str) -> int:
@@ -42,7 +66,7 @@ def claim(spark: SparkSession, table: str, stamp: Stamp) -> int:
         StaleEpoch: a later epoch has claimed it.
         InfrastructureError: others, who hold no epoch, wrote to the table at each try.
     """
-    return retry_conflicts(table, lambda: Transaction(spark, table).commit([], stamp))
+    return claimed(_Table(spark, table), stamp)
 
 
 def append_fenced(rows: DataFrame, table: str, stamp: Stamp) -> int:
@@ -79,18 +103,6 @@ def replace_fenced(rows: DataFrame, table: str, condition: str, stamp: Stamp) ->
     return _written(writer, rows.sparkSession, table, stamp)
 
 
-class Restored(NamedTuple):
-    """The outcome of a restore.
-
-    Attributes:
-        version: the version of the table that the commit made.
-        has_differed: whether there was anything to restore.
-    """
-
-    version: int
-    has_differed: bool
-
-
 def restore_fenced(
     spark: SparkSession, table: str, to: int | None, stamp: Stamp, days: Sequence[date] = ()
 ) -> Restored:
@@ -112,28 +124,11 @@ def restore_fenced(
         SourceError: that version is gone, or files of it are.
         InfrastructureError: others, who hold no epoch, wrote to the table at each try.
     """
-    restored = retry_conflicts(table, lambda: _restored(spark, table, to, stamp, days))
-    if restored.has_differed:
+    outcome = restored(_Table(spark, table), to, stamp, days)
+    if outcome.has_differed:
         # Apart: for a conflict of this one the commit, whose number is taken now, is not made again.
         keep_versions(spark, table)
-    return restored
-
-
-def _restored(
-    spark: SparkSession, table: str, to: int | None, stamp: Stamp, days: Sequence[date]
-) -> Restored:
-    transaction = Transaction(spark, table)
-    added, removed = transaction.differences(to, days)
-    if not added and not removed:
-        return Restored(transaction.commit([], stamp), has_differed=False)
-    transaction.require(added, to)
-    if not days and to is not None:
-        transaction.take_columns_of(to)
-    gone_at = int(time.time() * 1000)
-    actions = [transaction.added(file) for file in added]
-    actions += [transaction.added(file).removeWithTimestamp(gone_at, True) for file in removed]
-    condition = days_condition(days) if days else "true"
-    return Restored(transaction.commit(actions, stamp, "Overwrite", condition), has_differed=True)
+    return outcome
 
 
 def is_as_at(spark: SparkSession, table: str, at: int | None) -> bool:
@@ -153,11 +148,4 @@ def _stamped(rows: DataFrame, stamp: Stamp) -> DataFrameWriter:
 
 
 def _written(writer: DataFrameWriter, spark: SparkSession, table: str, stamp: Stamp) -> int:
-    before = Transaction(spark, table).version
-    with refused(table):
-        retry_conflicts(table, lambda: writer.save(table), TABLE_CHANGED)
-    # Delta has left it out without a word if the table knew a later number.
-    versions = [commit.version for commit in commits_since(spark, table, before) if commit.note == stamp.note]
-    if not versions:
-        raise stale(table)
-    return versions[0]
+    return written(_Table(spark, table), lambda: writer.save(table), stamp)

@@ -131,6 +131,10 @@ class Transaction:
         """Return the action by which a file becomes one of the table."""
         return self._delta.actions.Action.fromJson(json.dumps({"add": {**file, "dataChange": True}}))
 
+    def removed(self, file: File) -> Any:
+        """Return the action by which a file is no longer one of the table, as of now."""
+        return self.added(file).removeWithTimestamp(int(time.time() * 1000), True)
+
     def take_columns_of(self, at: int) -> None:
         """Give the table the columns and properties back that it had at a version."""
         then = self._snapshot(at).metadata()
@@ -175,8 +179,7 @@ class Transaction:
         self, actions: Sequence[Any], stamp: Stamp, mode: str = "Append", condition: str | None = None
     ) -> int:
         """Commit actions, what was written, and the stamp; return the version that this made."""
-        if self.number_taken(stamp.application) >= stamp.number:
-            raise stale(self.table)
+        require_newer(self.table, self.number_taken(stamp.application), stamp)
         some, none = self._jvm.scala.Option.apply, self._none
         self._inner.updateSetTransaction(stamp.application, stamp.number, some(int(time.time() * 1000)))
         listed = self._jvm.java.util.ArrayList()
@@ -249,6 +252,21 @@ def refused(table: str) -> Iterator[None]:
         yield
     except ConcurrentTransactionException:
         raise stale(table) from None
+
+
+def require_newer(table: str, taken: int, stamp: Stamp) -> None:
+    """Make sure that a commit's number is above the one that its table has taken.
+
+    Args:
+        table: the path of the table.
+        taken: the highest number of the stamp's application in it; -1 if it has taken none.
+        stamp: what the commit is to carry.
+
+    Raises:
+        StaleEpoch: it is not.
+    """
+    if taken >= stamp.number:
+        raise stale(table)
 
 
 def stale(table: str) -> StaleEpoch:

@@ -175,7 +175,7 @@ def record_verdicts(pipeline: Pipeline, verdicts: Iterable[Verdict], stamp: Stam
     verdicts = list(verdicts)
     rows = CERTIFICATIONS.frame(pipeline, map(asdict, verdicts))
     append_fenced(rows, CERTIFICATIONS.path(pipeline), stamp)
-    if (version := _highest(verdicts)) is not None:
+    if (version := highest_certified(verdicts)) is not None:
         mark_certified(pipeline, version)
 
 
@@ -202,12 +202,23 @@ def history(pipeline: Pipeline, at: int | None = None) -> list[Verdict]:
     """
     # Before the ledger, to which a run at work may add; it marks the table only then.
     mark = certified_mark(pipeline) if at is None else None
-    all_verdicts = _all_verdicts(pipeline, at)
-    require_ledger(pipeline.config, mark, _highest(all_verdicts))
+    return history_of(pipeline.config, mark, _all_verdicts(pipeline, at))
+
+
+def history_of(config: PipelineConfig, mark: int | None, all_verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Return the verdicts that stand, oldest first.
+
+    Args:
+        config: the pipeline's configuration.
+        mark: the highest certified version by the batch table, read before the verdicts; None if unknown.
+        all_verdicts: all verdicts on its days.
+
+    Raises:
+        SourceError: verdicts are gone that the batch table knows of.
+    """
+    require_ledger(config, mark, highest_certified(all_verdicts))
     # Machines whose clocks differ follow each other by their epochs.
-    return standing(
-        pipeline.config, sorted(all_verdicts, key=lambda v: (v.epoch or 0, v.decided_at, v.batch_version))
-    )
+    return standing(config, sorted(all_verdicts, key=lambda v: (v.epoch or 0, v.decided_at, v.batch_version)))
 
 
 def _all_verdicts(pipeline: Pipeline, at: int | None) -> list[Verdict]:
@@ -218,7 +229,7 @@ def _all_verdicts(pipeline: Pipeline, at: int | None) -> list[Verdict]:
     return [Verdict(**{name: value for name, value in row.items() if name in names}) for row in rows]
 
 
-def _highest(all_verdicts: Iterable[Verdict]) -> int | None:
+def highest_certified(all_verdicts: Iterable[Verdict]) -> int | None:
     """Return the highest version of the batch table that verdicts certify; None if they certify none."""
     return max((v.batch_version for v in all_verdicts if v.status == "certified"), default=None)
 

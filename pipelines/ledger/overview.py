@@ -21,7 +21,7 @@ from pipelines.ledger.catalog import (
     TableSpec,
 )
 from pipelines.ledger.certifications import Verdict, newest, standing
-from pipelines.ledger.leases import Holder
+from pipelines.ledger.lease_holders import Holder
 
 _CHECKS_NAMED: Final = 20
 

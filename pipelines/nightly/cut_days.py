@@ -47,7 +47,7 @@ def cut_days(
     state = certified_in(ledger)
     if state is None or not gone:
         return
-    base = back_to_certified(pipeline, state, lease).version
+    base = back_to_certified(pipeline, state, lease.stamp("undo")).version
     built = replace_days_fenced(remaining, pipeline.table("batch"), sorted(gone), lease.stamp("forget"))
     before, commit = newest_certified(ledger), commit_hash(pipeline.spark, pipeline.table("batch"), built)
     cut = [

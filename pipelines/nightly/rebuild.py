@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from pipelines.contracts.event_days import Span
 from pipelines.delta.conflicts import retry_conflicts
-from pipelines.delta.epochs import Stamp, commits_of_others
+from pipelines.delta.epochs import Stamp
 from pipelines.delta.fenced_commits import commits_since, replace_days_fenced
 from pipelines.delta.io import by_day_and_key, on_days
-from pipelines.errors import SourceError
 from pipelines.ledger.bronze_index import BronzeSlice
 from pipelines.ledger.decoding import decode_all
+from pipelines.nightly.night_run import refuse_others
 from pipelines.records.decode import valid
 from pipelines.records.dedup import UNDECIDED, winners_on_known_days
 from pipelines.spark.pipeline import Pipeline
@@ -60,11 +60,5 @@ def require_alone(pipeline: Pipeline, versions: Sequence[int]) -> None:
     Raises:
         SourceError: others wrote between.
     """
-    table, (base, *own) = pipeline.table("batch"), versions
-    if others := commits_of_others(commits_since(pipeline.spark, table, base), base, own[-1], own):
-        what = ", ".join(f"version {commit.version} ({commit.operation})" for commit in others)
-        raise SourceError(
-            f"{table}: others wrote to it while this run was at work: {what}; expected only commits of this"
-            f" run after version {base}. Nothing is certified. Find out who wrote (DESCRIBE HISTORY"
-            f" delta.`{table}`), then start nightly_batch again; it first restores the certified version"
-        )
+    table = pipeline.table("batch")
+    refuse_others(table, commits_since(pipeline.spark, table, versions[0]), versions)

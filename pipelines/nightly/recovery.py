@@ -2,24 +2,25 @@
 
 import logging
 
-from pipelines.delta.fenced_commits import Restored, is_as_at, restore_fenced
+from pipelines.delta.epochs import Stamp
+from pipelines.delta.fenced_commits import is_as_at, restore_fenced
+from pipelines.delta.fencing import Restored
 from pipelines.delta.table_properties import keep_versions
 from pipelines.ledger.certifications import Certified, certified, mark_certified
-from pipelines.ledger.leases import Lease
 from pipelines.spark.pipeline import Pipeline
 
 _log = logging.getLogger(__name__)
 
 
-def back_to_certified(pipeline: Pipeline, state: Certified | None, lease: Lease) -> Restored:
-    """Make the batch table hold the certified version, and claim it for the holder of the lease.
+def back_to_certified(pipeline: Pipeline, state: Certified | None, stamp: Stamp) -> Restored:
+    """Make the batch table hold the certified version, and claim it for the epoch of a stamp.
 
     Without a certified day it is emptied. From then on no run that held the lease before can change it.
 
     Args:
         pipeline: The pipeline.
         state: what is certified, read after the lease was taken.
-        lease: the pipeline's lease.
+        stamp: what the commit carries.
 
     Returns:
         The version of the table that holds what is certified and nothing else; and whether it was restored.
@@ -33,7 +34,7 @@ def back_to_certified(pipeline: Pipeline, state: Certified | None, lease: Lease)
         # Before a commit is made, whose clean-up of the log may take the certified version away.
         keep_versions(pipeline.spark, table)
     at = state.version if state else None
-    restored = restore_fenced(pipeline.spark, table, at, lease.stamp("undo"))
+    restored = restore_fenced(pipeline.spark, table, at, stamp)
     if restored.has_differed:
         _log.warning(
             "the batch layer held days that are not certified: a run died, or others wrote to it; %s",

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 
 from pipelines.audit.audit import Audit
 from pipelines.audit.rebuild_diff import Changes
@@ -30,6 +30,7 @@ class Run:
         epoch: the epoch of the run's lease.
         kept_commit: the hash of the commit that made `kept_version`.
         bronze_commit: the hash of the commit that made `bronze_version`.
+        decided_at: when it decides, in UTC.
     """
 
     pipeline: str
@@ -41,6 +42,7 @@ class Run:
     epoch: int
     kept_commit: str | None
     bronze_commit: str | None
+    decided_at: datetime
 
 
 def decide(
@@ -74,7 +76,7 @@ def decide(
             quarantined=audit.bronze.quarantined,
             other_days=facts.other_days,
             bronze=audit.bronze.total,
-            decided_at=datetime.now(UTC),
+            decided_at=run.decided_at,
             cause=due.causes[day],
             came_late=due.came_late.get(day, 0),
             base_version=before.version if before else -1,

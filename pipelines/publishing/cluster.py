@@ -11,7 +11,6 @@ from typing import Final
 from confluent_kafka import (
     KafkaError,
     KafkaException,
-    Producer,
     TopicCollection,
 )
 from confluent_kafka.admin import (
@@ -32,7 +31,7 @@ from tenacity import (
 from pipelines.durations import format_interval
 from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.publishing.progress_reader import all_progress, progress
-from pipelines.publishing.slots import SlotProgress, send_progress
+from pipelines.publishing.slots import SlotProducer, SlotProgress, send_progress
 from pipelines.publishing.transactional_sink import TransactionalSink
 
 _AT_ONCE: Final = 8
@@ -218,15 +217,19 @@ def read_slot_progress(
     return all_progress(sink.connection, sink.slots, partitions, is_stable=is_stable)
 
 
-def take_all(sink: TransactionalSink, marks: Marks) -> dict[int, Producer]:
+def take_all(sink: TransactionalSink, marks: Marks) -> dict[int, SlotProducer]:
     """Take all slots, those that an earlier run had among them: no task of it can commit from now on.
 
     Raises:
         KafkaException: the cluster does not answer, or refuses.
     """
-    slots = max([sink.slots, *(mark.slots for mark in marks.values())])
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return dict(enumerate(pool.map(sink.connection.take, range(slots))))
+        return dict(enumerate(pool.map(sink.connection.take, slots_to_take(sink.slots, marks))))
+
+
+def slots_to_take(slots: int, marks: Marks) -> range:
+    """Return the slots that a sink has, or that it had before by what progress says."""
+    return range(max([slots, *(mark.slots for mark in marks.values()), *(slot + 1 for slot in marks)]))
 
 
 def end_transactions(sink: TransactionalSink, run: str) -> None:
@@ -245,7 +248,7 @@ def end_transactions(sink: TransactionalSink, run: str) -> None:
         )
 
 
-def write_slot_progress(sink: TransactionalSink, taken: Mapping[int, Producer], marks: Marks) -> None:
+def write_slot_progress(sink: TransactionalSink, taken: Mapping[int, SlotProducer], marks: Marks) -> None:
     """Write progress, as a task would, so that it fails if somebody has taken the slot since.
 
     Args:

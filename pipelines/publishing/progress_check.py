@@ -1,13 +1,13 @@
 """Compare a cluster's progress of a sink with the checkpoint of the stream that it publishes."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 from uuid import uuid4
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from pipelines.errors import ConfigError, SourceError
 from pipelines.publishing.cluster import (
@@ -17,13 +17,14 @@ from pipelines.publishing.cluster import (
     known_partitions,
     make_progress_topic,
     read_slot_progress,
+    slots_to_take,
     take_all,
     topic_id,
     write_slot_progress,
 )
-from pipelines.publishing.slots import SlotProgress
+from pipelines.publishing.slots import SlotProducer, SlotProgress
 from pipelines.publishing.topic_lookup import published_slots
-from pipelines.publishing.transactional_sink import Publisher, TransactionalSink
+from pipelines.publishing.transactional_sink import Frame, Outgoing, Publisher, TransactionalSink
 from pipelines.spark.checkpoints import QueryFiles, offsets_of, planned_at, query_files, write_note
 
 PARTITIONS: Final = "partitions"
@@ -52,36 +53,146 @@ def publisher(spark: SparkSession, sink: TransactionalSink, checkpoint: str) -> 
     """
     _refuse_to_pass_over(spark)
     with asking(sink) as cluster:
-        topic = topic_id(cluster, sink.topic)
-        make_progress_topic(cluster, sink)
-        # Refused, if it has to be, before those who had the slots are shut out: they may be another's.
-        marks = read_slot_progress(cluster, sink)
-        refuse_others(sink, topic, marks, query_files(spark, checkpoint))
-        taken = take_all(sink, marks)
-        # Nothing of earlier runs can commit from now on, so what is read now stays.
-        files, marks = query_files(spark, checkpoint), read_slot_progress(cluster, sink, is_stable=True)
-        mark = reconcile_with_checkpoint(sink, topic, marks, files)
-        partitions = partitions_of(cluster, sink, files)
-        ours = SlotProgress(0, "", topic, sink.slots, run=uuid4().hex, partitions=partitions)
-        lost = None if files.in_flight is None else _lost(sink, marks, files, partitions)
-        new_marks = {slot: mark or marks[slot] for slot in range(sink.slots)}
-        if lost:
-            # A slot of which the topic has some parts is looked for from there on.
-            new_marks |= {slot: marks[slot] for slot in new_marks if slot in marks}
-            in_place = partial(replace, is_lost=True, partitions=lost.partitions)
-            new_marks |= {slot: in_place(new_marks[slot]) for slot in lost.slots}
-        # Whoever had the slots before, by the same checkpoint or a copy of it, learns it by this.
-        write_slot_progress(
-            sink, taken, {slot: replace(mark, run=ours.run) for slot, mark in new_marks.items()}
-        )
-        write_note(spark, checkpoint, {"topic_id": topic, PARTITIONS: str(partitions)})
-    settle = None
+        start = start_run(_OfKafka(spark, cluster, sink, checkpoint), sink, uuid4().hex)
+    files, lost, settle = start.files, start.lost, None
     if lost and files.in_flight is not None:
         plan = offsets_of(spark, checkpoint, files.in_flight)
         if plan is None:
             raise RuntimeError(f"{checkpoint}: micro-batch {files.in_flight} was not planned")
         settle = partial(_settle, sink, lost, round(planned_at(plan).timestamp() * 1000))
-    return Publisher(sink, files.next_batch - (files.in_flight is None), ours, settle)
+    return Publisher(sink, start.last, start.ours, settle)
+
+
+class StartEffects(Protocol):
+    """What a start reads of a cluster and a checkpoint, and writes there."""
+
+    def topic_id(self) -> str:
+        """Return the id of the topic."""
+
+    def files(self) -> QueryFiles:
+        """Return what the checkpoint says."""
+
+    def marks(self, *, is_stable: bool) -> dict[int, SlotProgress]:
+        """Return what progress says; stable: after all that is under way has ended."""
+
+    def partitions(self, files: QueryFiles) -> int:
+        """Return how many partitions the topic has, if these are those that it had."""
+
+    def take_all(self, marks: Marks) -> Mapping[int, SlotProducer]:
+        """Take all slots, those that an earlier run had among them."""
+
+    def write(self, taken: Mapping[int, SlotProducer], marks: Marks) -> None:
+        """Write progress by the producers that have taken the slots."""
+
+    def note(self, topic: str, partitions: int) -> None:
+        """Write beside the checkpoint what it belongs to."""
+
+
+@dataclass(frozen=True)
+class _OfKafka:
+    """A cluster and a checkpoint on a file system."""
+
+    spark: SparkSession
+    cluster: Cluster
+    sink: TransactionalSink
+    checkpoint: str
+
+    def topic_id(self) -> str:
+        topic = topic_id(self.cluster, self.sink.topic)
+        make_progress_topic(self.cluster, self.sink)
+        return topic
+
+    def files(self) -> QueryFiles:
+        return query_files(self.spark, self.checkpoint)
+
+    def marks(self, *, is_stable: bool) -> dict[int, SlotProgress]:
+        return read_slot_progress(self.cluster, self.sink, is_stable=is_stable)
+
+    def partitions(self, files: QueryFiles) -> int:
+        return partitions_of(self.cluster, self.sink, files)
+
+    def take_all(self, marks: Marks) -> Mapping[int, SlotProducer]:
+        return take_all(self.sink, marks)
+
+    def write(self, taken: Mapping[int, SlotProducer], marks: Marks) -> None:
+        write_slot_progress(self.sink, taken, marks)
+
+    def note(self, topic: str, partitions: int) -> None:
+        write_note(self.spark, self.checkpoint, {"topic_id": topic, PARTITIONS: str(partitions)})
+
+
+@dataclass(frozen=True)
+class RunStart:
+    """A run that has taken all slots.
+
+    Attributes:
+        ours: what progress of the run has in common, see `Publisher`.
+        files: what the checkpoint says.
+        lost: slots whose progress was lost while a micro-batch was under way; None if none.
+    """
+
+    ours: SlotProgress
+    files: QueryFiles
+    lost: "_Lost | None"
+
+    @property
+    def last(self) -> int:
+        """The last micro-batch of which somebody may have published something."""
+        return self.files.next_batch - (self.files.in_flight is None)
+
+
+def start_run(effects: StartEffects, sink: TransactionalSink, run: str) -> RunStart:
+    """Take all slots for a run, if progress and checkpoint belong together, and say so in their progress.
+
+    Args:
+        effects: the cluster and the checkpoint.
+        sink: where the stream goes.
+        run: the id of the run.
+
+    Raises:
+        SourceError: progress and checkpoint do not match; the message says what to do.
+    """
+    topic = effects.topic_id()
+    # Refused, if it has to be, before those who had the slots are shut out: they may be another's.
+    marks = effects.marks(is_stable=False)
+    refuse_others(sink, topic, marks, effects.files())
+    while True:
+        taken = effects.take_all(marks)
+        # Nothing of earlier runs can commit from now on, so what is read now stays.
+        files, marks = effects.files(), effects.marks(is_stable=True)
+        if {*slots_to_take(sink.slots, marks)} <= taken.keys():
+            break
+        # Another run has begun meanwhile, with more slots.
+    mark = reconcile_with_checkpoint(sink, topic, marks, files)
+    partitions = effects.partitions(files)
+    ours = SlotProgress(0, "", topic, sink.slots, run=run, partitions=partitions)
+    lost = None if files.in_flight is None else _lost(sink, marks, files, partitions)
+    new_marks = {slot: mark or marks[slot] for slot in range(sink.slots)}
+    if lost:
+        # A slot of which the topic has some parts is looked for from there on.
+        new_marks |= {slot: marks[slot] for slot in new_marks if slot in marks}
+        in_place = partial(replace, is_lost=True, partitions=lost.partitions)
+        new_marks |= {slot: in_place(new_marks[slot]) for slot in lost.slots}
+    # Whoever had the slots before, by the same checkpoint or a copy of it, learns it by this.
+    if former := former_slots(marks, sink.slots, run):
+        effects.write(taken, former)
+    effects.write(taken, {slot: replace(mark, run=ours.run) for slot, mark in new_marks.items()})
+    effects.note(topic, partitions)
+    return RunStart(ours, files, lost)
+
+
+def former_slots(marks: Marks, slots: int, run: str) -> dict[int, SlotProgress]:
+    """Return progress of slots that a sink had before and has no more, for another run.
+
+    It is written before that of the others: a run that had more slots would publish those that it still has,
+    and their rows are in other slots by then.
+
+    Args:
+        marks: what progress says.
+        slots: how many slots the sink has now.
+        run: the run that takes them; empty if it is none of a stream.
+    """
+    return {slot: replace(mark, run=run) for slot, mark in marks.items() if slot >= slots}
 
 
 def _refuse_to_pass_over(spark: SparkSession) -> None:
@@ -115,11 +226,13 @@ def _lost(sink: TransactionalSink, marks: Marks, files: QueryFiles, partitions: 
     return _Lost(slots, partitions)
 
 
-def _settle(sink: TransactionalSink, lost: _Lost, begun_ms: int, rows: DataFrame, done: SlotProgress) -> None:
+def _settle(sink: TransactionalSink, lost: _Lost, begun_ms: int, rows: Outgoing, done: SlotProgress) -> None:
     """Write the progress of slots of which it was lost, by what is on the topic."""
+    if not isinstance(rows, Frame):
+        raise TypeError(f"found {type(rows)}, expected a frame: only its rows are looked for on a topic")
     # Of the parts that follow nobody knows yet.
     done = replace(done, partitions=lost.partitions, is_lost=done.part > 0)
-    published = published_slots(rows, sink, done, lost.slots, begun_ms)
+    published = published_slots(rows.rows, sink, done, lost.slots, begun_ms)
     write_slot_progress(
         sink, {slot: sink.connection.take(slot) for slot in published}, dict.fromkeys(published, done)
     )

@@ -17,13 +17,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 from pyspark import TaskContext
 
 from pipelines.fault_points import Point, reach
+from pipelines.publishing.progress_records import recorded_progress
 from pipelines.publishing.slot_content import ContentCounter, refuse_other_rows
 from pipelines.publishing.slots import (
-    Connection,
+    SlotConnection,
+    SlotProducer,
     SlotProgress,
     UnsentError,
     Written,
@@ -57,7 +59,7 @@ class SlotTask:
         begin_anew: the commands that publish everything once more, for messages.
     """
 
-    connection: Connection
+    connection: SlotConnection
     topic: str
     done: SlotProgress
     is_new: bool
@@ -92,9 +94,15 @@ class _Slot:
         try:
             partitions = [TopicPartition(self._task.connection.progress_topic, self._number)]
             mark = SlotProgress.of(consumer.committed(partitions, timeout=self._timeout_s)[0])
-            return mark, consumer.consumer_group_metadata()
+            group = consumer.consumer_group_metadata()
         finally:
             consumer.close()
+        if mark is None and self._task.done.run:
+            # A run of a stream has written progress at its start: offsets were forgotten since, records are
+            # not. They may say that another run has published this micro-batch meanwhile.
+            connection = self._task.connection
+            mark = recorded_progress(connection, [self._number], is_stable=is_stable).get(self._number)
+        return mark, group
 
     def begin(self, done: SlotProgress) -> None:
         """Begin a transaction with the progress, so that one who has lost the slot learns it at once.
@@ -144,33 +152,63 @@ class _Slot:
 
 
 def write_slot(batches: Iterator[pa.RecordBatch], task: SlotTask) -> Iterator[pa.RecordBatch]:
-    """Publish the rows of one slot, all or none, unless that is done.
+    """Publish the rows of the slot that is the partition of the frame, see `publish_slot`.
 
     Args:
-        batches: `key` and `value` as binary, and optionally `headers` and `partition`; the partition of the
-            frame is the slot.
+        batches: the rows.
         task: what is to be published where.
 
     Yields:
         One row as `WRITTEN` has it.
+    """
+    context = TaskContext.get()
+    if context is None:
+        raise RuntimeError("write_slot is for tasks of Spark")
+    result = publish_slot(context.partitionId(), batches, task)
+    yield pa.RecordBatch.from_arrays(
+        [
+            pa.array([value], field.type)
+            for value, field in zip((result.slot, result.rows, result.was_done), _WRITTEN, strict=True)
+        ],
+        schema=_WRITTEN,
+    )
+
+
+@dataclass(frozen=True)
+class SlotResult:
+    """What became of a slot of a micro-batch.
+
+    Attributes:
+        slot: its number.
+        rows: how many it has.
+        was_done: an earlier try had published it.
+    """
+
+    slot: int
+    rows: int
+    was_done: bool
+
+
+def publish_slot(slot: int, batches: Iterator[pa.RecordBatch], task: SlotTask) -> SlotResult:
+    """Publish the rows of one slot, all or none, unless that is done.
+
+    Args:
+        slot: its number.
+        batches: `key` and `value` as binary, and optionally `headers` and `partition`.
+        task: what is to be published where.
 
     Raises:
         ProgressError: the cluster knows of another progress.
         ContentError: it was published, with other rows.
         KafkaException: the cluster refuses, does not answer, or another task has taken the slot.
     """
-    context = TaskContext.get()
-    if context is None:
-        raise RuntimeError("write_slot is for tasks of Spark")
-    slot = context.partitionId()
     taken, counter = _Slot(task, slot), ContentCounter()
     todo = what_to_do(taken.mark, task.done, is_new=task.is_new)
     if todo == "skip" and taken.mark:
         content = counter.drained(batches)
         if taken.mark == task.done:
             refuse_other_rows(slot, taken.mark, content, task.begin_anew)
-        yield _result_batch(slot, content.rows, was_done=True)
-        return
+        return SlotResult(slot, content.rows, was_done=True)
     reach(Point.SLOT_TAKEN)
     taken.begin(task.done)
     try:
@@ -183,7 +221,7 @@ def write_slot(batches: Iterator[pa.RecordBatch], task: SlotTask) -> Iterator[pa
     reach(Point.SLOT_SENT)
     taken.commit()
     reach(Point.SLOT_COMMITTED)
-    yield _result_batch(slot, content.rows, was_done=False)
+    return SlotResult(slot, content.rows, was_done=False)
 
 
 def write_empty_slot(batches: Iterator[pa.RecordBatch], task: SlotTask) -> Iterator[pa.RecordBatch]:
@@ -193,7 +231,7 @@ def write_empty_slot(batches: Iterator[pa.RecordBatch], task: SlotTask) -> Itera
     yield from write_slot(iter(()), task)
 
 
-def _produce(batches: Iterator[pa.RecordBatch], producer: Producer, topic: str) -> None:
+def _produce(batches: Iterator[pa.RecordBatch], producer: SlotProducer, topic: str) -> None:
     for batch in batches:
         keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
         headers: Iterator[list[Header]] = repeat([])
@@ -220,7 +258,7 @@ def headers_of(column: pa.ListArray) -> Iterator[list[Header]]:
         yield list(islice(pairs, length))
 
 
-def _send(producer: Producer, **record: Any) -> None:
+def _send(producer: SlotProducer, **record: Any) -> None:
     while True:
         try:
             producer.produce(**record)
@@ -228,13 +266,3 @@ def _send(producer: Producer, **record: Any) -> None:
         except BufferError:
             # The queue is full: what the broker has taken makes room.
             producer.poll(0.1)
-
-
-def _result_batch(slot: int, rows: int, *, was_done: bool) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([value], field.type)
-            for value, field in zip((slot, rows, was_done), _WRITTEN, strict=True)
-        ],
-        schema=_WRITTEN,
-    )

@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
@@ -148,6 +148,59 @@ class SlotProgress:
         return metadata | {name: value for name, value in own.items() if value != usual[name]}
 
 
+class SlotProducer(Protocol):
+    """What a slot needs of a transactional producer; see `confluent_kafka.Producer`."""
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction."""
+
+    def send_offsets_to_transaction(
+        self, positions: list[TopicPartition], group_metadata: object, timeout: float = ..., /
+    ) -> None:
+        """Commit offsets of a group in it."""
+
+    def produce(self, *record: Any, **named: Any) -> None:
+        """Put a record into it."""
+
+    def poll(self, timeout: float = ..., /) -> int:
+        """Serve what has come; return how much."""
+
+    def flush(self, timeout: float = ..., /) -> int:
+        """Wait until the brokers have all records; return how many they have not."""
+
+    def commit_transaction(self, timeout: float = ..., /) -> None:
+        """Commit it."""
+
+    def abort_transaction(self, timeout: float = ..., /) -> None:
+        """Roll it back."""
+
+
+class SlotConnection(Protocol):
+    """How slots of a sink are reached: by Kafka's clients, or in a simulation."""
+
+    @property
+    def name(self) -> str:
+        """The name of the sink."""
+
+    @property
+    def progress_topic(self) -> str:
+        """The topic whose partitions stand for slots."""
+
+    @property
+    def timeout_s(self) -> float:
+        """How long the cluster may take for one answer."""
+
+    @property
+    def transaction_timeout_ms(self) -> int:
+        """How long a transaction may be open."""
+
+    def take(self, slot: int) -> SlotProducer:
+        """Return a producer for a slot, which from now on nobody else can write to."""
+
+    def consumer(self, *, is_stable: bool = True) -> Consumer:
+        """Return a consumer of the group that keeps the progress."""
+
+
 @dataclass(frozen=True)
 class Connection:
     """How slots of a sink are reached.
@@ -207,7 +260,7 @@ class Connection:
 
 
 def send_progress(
-    producer: Producer, connection: Connection, slot: int, mark: SlotProgress, group: object
+    producer: SlotProducer, connection: SlotConnection, slot: int, mark: SlotProgress, group: object
 ) -> None:
     """Put progress into the transaction that a producer has begun.
 

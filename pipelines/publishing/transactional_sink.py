@@ -5,11 +5,11 @@ of a micro-batch in one transaction of Kafka, together with the number of the mi
 (`pipelines.publishing.slot_writer`).
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -27,7 +27,7 @@ from pipelines.publishing.slot_content import (
     refuse_other_rules,
     with_hashes,
 )
-from pipelines.publishing.slot_writer import WRITTEN, SlotTask, write_empty_slot, write_slot
+from pipelines.publishing.slot_writer import WRITTEN, SlotResult, SlotTask, write_empty_slot, write_slot
 from pipelines.publishing.slots import Connection, SlotProgress, refuse_another_run
 from pipelines.spark.streams import query_of
 
@@ -126,7 +126,7 @@ class Publisher:
         sink: TransactionalSink,
         last: int,
         ours: SlotProgress,
-        settle: Callable[[DataFrame, SlotProgress], None] | None = None,
+        settle: Callable[["Outgoing", SlotProgress], None] | None = None,
     ) -> None:
         self.sink = sink
         self._last, self._ours, self._settle = last, ours, settle
@@ -160,29 +160,47 @@ class Publisher:
             ContentError: a part of it was published, with other rows.
             PythonException: a task failed; its text has the reason, a `ProgressError` among others.
         """
-        is_new = batch > self._last
-        self._last = max(batch, self._last)
+        return self.publish(Frame(rows, self.sink), query_of(rows.sparkSession), batch, parts)
+
+    def publish(self, rows: "Outgoing", query: str, batch: int, parts: int = 1) -> Published:
+        """Publish a micro-batch of a query, unless that is done; as a call does."""
+        self._last, is_new = max(batch, self._last), batch > self._last
         marks = {} if is_new else progress(self.sink.connection, range(self.sink.slots), is_stable=True)
-        begun = [mark for mark in marks.values() if mark.position > (batch, 0)]
-        parts = begun[0].parts if begun else parts
-        source = query_of(rows.sparkSession)
-        done = replace(self._ours, next_batch=batch + 1, source=source, parts=parts)
-        # A slot may be ahead by some parts: it divided keys as all of them have to.
-        done = begun_with(dict(enumerate(begun)), done)
-        part_of, results = F.pmod(F.hash("key"), F.lit(parts)), list[Published]()
-        for part in range(_first_part(marks, batch, self.sink.slots, parts), parts):
-            is_last = part + 1 == parts
-            mark = done if is_last else replace(done, next_batch=batch, part=part + 1)
-            some = rows if parts == 1 else rows.where(part_of == part)
+        done = replace(self._ours, next_batch=batch + 1, source=query)
+        results = list[Published]()
+        for part, mark in parts_due(marks, done, self.sink.slots, parts):
+            some = rows.part(part, mark.parts)
             reach(Point.PART_DUE)
             if self._settle:
                 self._settle(some, mark)
-            results.append(publish_rows(some, self.sink, mark, is_new=is_new))
+            results.append(publish_outgoing(some, self.sink, mark, is_new=is_new))
         self._settle = None
         return Published(
             rows=sum(each.rows for each in results),
             slots_done_before=sum(each.slots_done_before for each in results),
         )
+
+
+def parts_due(
+    marks: Mapping[int, SlotProgress], done: SlotProgress, slots: int, parts: int
+) -> list[tuple[int, SlotProgress]]:
+    """Return the parts of a micro-batch that some slot may lack, with what progress says once each is done.
+
+    Args:
+        marks: what progress says of the slots; none if nobody can have published any of it.
+        done: what it says once the micro-batch is published.
+        slots: how many there are.
+        parts: how many transactions of each slot it is divided into, unless it was begun with others.
+    """
+    batch = done.batch
+    begun = [mark for mark in marks.values() if mark.position > (batch, 0)]
+    parts = begun[0].parts if begun else parts
+    # A slot may be ahead by some parts: it divided keys as all of them have to.
+    done = begun_with(dict(enumerate(begun)), replace(done, parts=parts))
+    return [
+        (part, done if part + 1 == parts else replace(done, next_batch=batch, part=part + 1))
+        for part in range(_first_part(marks, batch, slots, parts), parts)
+    ]
 
 
 def _first_part(marks: Mapping[int, SlotProgress], batch: int, slots: int, parts: int) -> int:
@@ -193,11 +211,68 @@ def _first_part(marks: Mapping[int, SlotProgress], batch: int, slots: int, parts
     return min(*done, parts - 1)
 
 
+class Outgoing(Protocol):
+    """Rows that are to be published: a frame, or those of a simulation."""
+
+    def part(self, number: int, of: int) -> "Outgoing":
+        """Return one of so many parts of them."""
+
+    def count(self) -> int:
+        """Return how many they are."""
+
+    def contents(self, partitions: int) -> Mapping[int, Content]:
+        """Return what each slot has of them, with keys divided by so many partitions of the topic."""
+
+    def written(self, task: SlotTask) -> Sequence[SlotResult]:
+        """Let a task publish each slot, and return what became of them."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The rows of a frame, which tasks of Spark publish."""
+
+    rows: DataFrame
+    sink: TransactionalSink
+
+    def part(self, number: int, of: int) -> "Frame":
+        """Return one of so many parts of them; all rows of a key are in one."""
+        if of == 1:
+            return self
+        return Frame(self.rows.where(F.pmod(F.hash("key"), F.lit(of)) == number), self.sink)
+
+    def count(self) -> int:
+        """Return how many they are."""
+        return self.rows.count()
+
+    def contents(self, partitions: int) -> dict[int, Content]:
+        """Return what each slot has of them."""
+        counted = in_slots(self.rows, self.sink, partitions).mapInArrow(count_slot, COUNTED)
+        return {row["slot"]: Content(row["rows"], row["digest"]) for row in small_rows(counted)}
+
+    def written(self, task: SlotTask) -> list[SlotResult]:
+        """Let a task of Spark publish each slot."""
+        placed = in_slots(self.rows, self.sink, task.done.partitions)
+        slots = small_rows(placed.mapInArrow(partial(write_slot, task=task), WRITTEN))
+        if not slots:
+            # Spark makes no tasks of a frame that it finds to be empty, and slots get on all the same.
+            number = F.col("id").cast("int")
+            every = self.rows.sparkSession.range(self.sink.slots).repartitionById(self.sink.slots, number)
+            slots = small_rows(every.mapInArrow(partial(write_empty_slot, task=task), WRITTEN))
+        return [SlotResult(**slot) for slot in slots]
+
+
 def publish_rows(rows: DataFrame, sink: TransactionalSink, done: SlotProgress, *, is_new: bool) -> Published:
+    """Publish a frame, see `publish_outgoing`."""
+    return publish_outgoing(Frame(rows, sink), sink, done, is_new=is_new)
+
+
+def publish_outgoing(
+    rows: Outgoing, sink: TransactionalSink, done: SlotProgress, *, is_new: bool
+) -> Published:
     """Publish one in a row of bounded frames, unless that is done.
 
     Args:
-        rows: as `Publisher` takes them.
+        rows: the rows.
         sink: where they go.
         done: what progress says of each slot once they are published.
         is_new: nobody can have published any of them before.
@@ -217,7 +292,7 @@ def publish_rows(rows: DataFrame, sink: TransactionalSink, done: SlotProgress, *
             total = sum(written) if len(written) == sink.slots else rows.count()
             return Published(rows=total, slots_done_before=sink.slots)
         done = begun_with(before, done)
-        refuse_other_content(rows, sink, before)
+        refuse_changed_content(rows, sink, before)
     task = SlotTask(
         connection=sink.connection,
         topic=sink.topic,
@@ -226,29 +301,28 @@ def publish_rows(rows: DataFrame, sink: TransactionalSink, done: SlotProgress, *
         rules=_rules(sink),
         begin_anew=sink.begin_anew,
     )
-    results = in_slots(rows, sink, done.partitions).mapInArrow(partial(write_slot, task=task), WRITTEN)
-    slots = small_rows(results)
-    if not slots:
-        # Spark makes no tasks of a frame that it finds to be empty, and slots get on all the same.
-        number = F.col("id").cast("int")
-        every = rows.sparkSession.range(sink.slots).repartitionById(sink.slots, number)
-        slots = small_rows(every.mapInArrow(partial(write_empty_slot, task=task), WRITTEN))
-    if sorted(slot["slot"] for slot in slots) != list(range(sink.slots)):
+    slots = rows.written(task)
+    if sorted(slot.slot for slot in slots) != list(range(sink.slots)):
         raise RuntimeError(f"{sink.name}: not every slot was published once: {slots}")
     return Published(
-        rows=sum(slot["rows"] for slot in slots),
-        slots_done_before=sum(slot["was_done"] for slot in slots),
+        rows=sum(slot.rows for slot in slots),
+        slots_done_before=sum(slot.was_done for slot in slots),
     )
 
 
 def refuse_other_content(rows: DataFrame, sink: TransactionalSink, done: Mapping[int, SlotProgress]) -> None:
+    """Make sure that slots that are done were made of the rows of a frame; see `refuse_changed_content`."""
+    refuse_changed_content(Frame(rows, sink), sink, done)
+
+
+def refuse_changed_content(rows: Outgoing, sink: TransactionalSink, done: Mapping[int, SlotProgress]) -> None:
     """Make sure that slots that are done were made of the rows that they have now.
 
     While there are others to be published, a row that has gone from one of these to one of those, or the
     other way, would be lost or doubled.
 
     Args:
-        rows: as `publish_rows` gets them.
+        rows: as `publish_outgoing` gets them.
         sink: where they go.
         done: what progress says of the slots that are done.
 
@@ -261,8 +335,7 @@ def refuse_other_content(rows: DataFrame, sink: TransactionalSink, done: Mapping
     for slot, mark in done.items():
         refuse_other_rules(slot, mark, _rules(sink), finish)
     partitions = next(mark.partitions for mark in done.values())
-    counted = in_slots(rows, sink, partitions).mapInArrow(count_slot, COUNTED)
-    contents = {row["slot"]: Content(row["rows"], row["digest"]) for row in small_rows(counted)}
+    contents = rows.contents(partitions)
     for slot, mark in done.items():
         refuse_other_rows(slot, mark, contents.get(slot, NOTHING), sink.begin_anew)
 

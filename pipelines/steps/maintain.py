@@ -227,7 +227,7 @@ def _restore_certified(work: _Work) -> Generator[UpkeepFinding, None, bool]:
     if work.lease is None:
         is_left_over = not holds_certified(pipeline)
     else:
-        is_left_over = back_to_certified(pipeline, certified(pipeline), work.lease).has_differed
+        is_left_over = back_to_certified(pipeline, certified(pipeline), work.lease.stamp("undo")).has_differed
     if is_left_over:
         yield LeftOver(is_restored=not work.dry_run)
     return not (is_left_over and work.dry_run)

@@ -10,11 +10,17 @@ from pipelines.publishing.cluster import (
     known_partitions,
     make_progress_topic,
     read_slot_progress,
+    slots_to_take,
     take_all,
     topic_id,
     write_slot_progress,
 )
-from pipelines.publishing.progress_check import PARTITIONS, begun_with_other_slots, fits_in
+from pipelines.publishing.progress_check import (
+    PARTITIONS,
+    begun_with_other_slots,
+    fits_in,
+    former_slots,
+)
 from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import SlotProgress
 from pipelines.publishing.transactional_sink import TransactionalSink, begun_with
@@ -65,14 +71,21 @@ def reset_publishing(pipeline: Pipeline, to: ResetTo, in_flight: InFlight | None
     with asking(sink) as cluster:
         topic = topic_id(cluster, sink.topic)
         make_progress_topic(cluster, sink)
-        taken = take_all(sink, read_slot_progress(cluster, sink))
-        marks = read_slot_progress(cluster, sink, is_stable=True)
+        marks = read_slot_progress(cluster, sink)
+        while True:
+            taken = take_all(sink, marks)
+            marks = read_slot_progress(cluster, sink, is_stable=True)
+            if {*slots_to_take(sink.slots, marks)} <= taken.keys():
+                break
+            # A run has begun meanwhile, with more slots.
         partitions = known_partitions(cluster, sink.topic)
         ours = SlotProgress(files.next_batch, files.query or "", topic, sink.slots, partitions=partitions)
         if to == "beginning":
             new_marks = dict.fromkeys(range(sink.slots), replace(ours, next_batch=0))
         else:
             new_marks = repaired_progress(sink, ours, marks, files, in_flight)
+        if former := former_slots(marks, sink.slots, ""):
+            write_slot_progress(sink, taken, former)
         write_slot_progress(sink, taken, new_marks)
     if to == "beginning":
         return PublishingReset(sink.name, None)

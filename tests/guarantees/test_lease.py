@@ -22,7 +22,8 @@ from pipelines.delta.tables import ensure_table, shape, small_frame
 from pipelines.errors import InfrastructureError
 from pipelines.fault_points import Point, armed
 from pipelines.ledger.catalog import LEASES
-from pipelines.ledger.leases import Holder, lease, started, this_process
+from pipelines.ledger.lease_holders import Holder, started, this_process
+from pipelines.ledger.leases import lease
 from tests.support.accidents import once
 from tests.support.lakes import Lake
 
@@ -233,7 +234,8 @@ def _may_unshare() -> bool:
 def test_a_living_run_in_another_pid_namespace_is_not_taken_for_dead() -> None:
     """Two containers with one host name: the process of the one cannot be seen from the other."""
     script = (
-        "import sys; from dataclasses import astuple; from pipelines.ledger.leases import this_process;"
+        "import sys; from dataclasses import astuple;"
+        " from pipelines.ledger.lease_holders import this_process;"
         "print(repr(astuple(this_process())), flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

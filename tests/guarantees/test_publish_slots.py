@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
@@ -27,8 +27,8 @@ from pipelines.publishing.cluster import (
     take_all,
     write_slot_progress,
 )
-from pipelines.publishing.progress_check import partitions_of
-from pipelines.publishing.slots import SlotProgress
+from pipelines.publishing.progress_check import partitions_of, publisher
+from pipelines.publishing.slots import SlotProducer, SlotProgress
 from pipelines.publishing.transactional_sink import TransactionalSink, in_slots, publish_rows
 from pipelines.spark.checkpoints import QueryFiles
 from pipelines.spark.pipeline import Pipeline
@@ -185,13 +185,38 @@ def test_another_run_that_has_the_slots_keeps_its_transactions(
     write_slot_progress(sink, has, {0: theirs, 1: theirs})
 
 
+def test_a_run_that_was_replaced_is_refused_also_when_the_offsets_of_the_group_have_expired(
+    spark: SparkSession, sink: TransactionalSink, broker: str, admin: AdminClient
+) -> None:
+    """A driver has planned a micro-batch, and stood still until another had published it."""
+    theirs = replace(DONE, run="theirs")
+    write_slot_progress(sink, take_all(sink, {}), dict.fromkeys(range(2), replace(theirs, next_batch=5)))
+    publish_rows(rows(spark), sink, theirs, is_new=False)
+    admin.delete_consumer_groups([sink.name])[sink.name].result(30)
+    with pytest.raises(PythonException, match="another run has taken the slots: found theirs"):
+        publish_rows(rows(spark), sink, replace(DONE, run="ours"), is_new=True)
+    assert set(Counter(message.key for message in messages_of(broker, sink.topic)).values()) == {1}
+
+
+def test_a_run_that_had_more_slots_than_the_next_one_is_shut_out_of_all_of_them(
+    spark: SparkSession, sink: TransactionalSink, broker: str, tmp_path: Path
+) -> None:
+    """The rows of a slot that is no more are in another slot, so both runs would publish them."""
+    before = publisher(spark, sink, f"{tmp_path}/checkpoint")
+    publisher(spark, replace(sink, slots=1), f"{tmp_path}/checkpoint")
+    ours = SlotProgress(1, "query", before.topic_id, 2, run=before.run, partitions=PARTITIONS)
+    with pytest.raises(PythonException, match=r"another run has taken the slots|belongs to another stream"):
+        publish_rows(rows(spark), sink, ours, is_new=True)
+    assert messages_of(broker, sink.topic) == []
+
+
 def test_progress_that_is_not_committed_is_rolled_back(sink: TransactionalSink, broker: str) -> None:
     write_slot_progress(sink, take_all(sink, {}), dict.fromkeys(range(2), DONE))
 
     class Refused:
         """A producer whose commit the cluster refuses."""
 
-        def __init__(self, producer: Producer) -> None:
+        def __init__(self, producer: SlotProducer) -> None:
             self._producer = producer
 
         def __getattr__(self, name: str) -> Any:

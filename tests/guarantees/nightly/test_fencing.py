@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from demo.waiting import wait_until
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.epochs import Stamp
-from pipelines.delta.fenced_commits import Restored, restore_fenced
+from pipelines.delta.fenced_commits import restore_fenced
+from pipelines.delta.fencing import Restored
 from pipelines.delta.io import append, read
 from pipelines.delta.table_properties import set_table_property
 from pipelines.delta.transaction import StaleEpoch

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
@@ -16,7 +16,7 @@ from pipelines.errors import InfrastructureError
 from pipelines.publishing.cluster import asking, read_slot_progress, take_all, write_slot_progress
 from pipelines.publishing.progress_check import publisher
 from pipelines.publishing.progress_reader import progress
-from pipelines.publishing.slots import SlotProgress, send_progress
+from pipelines.publishing.slots import SlotProducer, SlotProgress, send_progress
 from pipelines.publishing.transactional_sink import TransactionalSink
 from tests.support.kafka import fresh_topics
 
@@ -52,7 +52,7 @@ def sinks(broker: str, topics: tuple[str, str, str]) -> tuple[TransactionalSink,
 @pytest.fixture
 def hang() -> Iterator[Callable[[TransactionalSink], None]]:
     """Leaves a transaction of each slot of a sink open until the test ends."""
-    hanging: list[Producer] = []
+    hanging: list[SlotProducer] = []
 
     def hangs(sink: TransactionalSink) -> None:
         consumer = sink.connection.consumer()

@@ -11,7 +11,7 @@ from pyspark.sql.types import BooleanType, DataType, DateType, DoubleType, LongT
 from pipelines.ledger.catalog import CATALOG, CERTIFICATIONS, LEASES, VALIDATION_RESULTS, TableSpec
 from pipelines.ledger.certifications import Verdict
 from pipelines.ledger.checks import Check
-from pipelines.ledger.leases import Holder
+from pipelines.ledger.lease_holders import Holder
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 

@@ -74,7 +74,7 @@ CROWDED = RackedTopic(
 
 def night() -> NightResult:
     """A night of a day that was asked for, of one with late records, and of one that fails."""
-    run = Run("flights", "run", 7, "id", 3, 4, 2, None, None)
+    run = Run("flights", "run", 7, "id", 3, 4, 2, None, None, datetime(2013, 1, 4, tzinfo=UTC))
     of_days = {ONE: BronzeDay(8, 4), TWO: BronzeDay(3, 9, conflicts=1), THREE: BronzeDay(1, 11)}
     checks = (
         Check(TWO, "rows", "integrity", "failed", "3", "2"),

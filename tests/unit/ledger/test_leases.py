@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta, timezone
 
-from pipelines.ledger.leases import HeldLease, Holder
+from pipelines.ledger.lease_holders import HeldLease, Holder
 
 
 def test_a_row_says_who_holds_the_lease_also_one_of_code_without_epochs() -> None:

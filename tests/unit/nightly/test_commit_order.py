@@ -6,7 +6,7 @@ from itertools import groupby
 
 from pipelines.fault_points import Point, armed
 from pipelines.nightly.commit_order import steps, stop_at
-from pipelines.steps.nightly import Night
+from pipelines.nightly.night_run import NightRun
 from tests.support.delta_model import ModelNight, World
 
 STOPS = [
@@ -17,7 +17,7 @@ STOPS = [
 
 def stops_of_code() -> list[Point]:
     """The points at which the real run stops, as its code names them."""
-    calls = [node for node in ast.walk(ast.parse(inspect.getsource(Night))) if isinstance(node, ast.Call)]
+    calls = [node for node in ast.walk(ast.parse(inspect.getsource(NightRun))) if isinstance(node, ast.Call)]
     stops = [call for call in calls if getattr(call.func, "id", "") == "stop_at"]
     ordered = sorted(stops, key=lambda call: call.lineno)
     return [Point[each.attr] for call in ordered for each in call.args if isinstance(each, ast.Attribute)]

@@ -1,0 +1,114 @@
+"""How a commit that carries a stamp is made, tried again, and looked for: the protocol, without Spark.
+
+The table is behind `FencedTable` and `FencedTransaction`. Jobs use Delta (`pipelines.delta.fenced_commits`);
+`simulation` uses a model of Delta's log. So what is simulated is what runs.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import date
+from typing import Any, NamedTuple, Protocol
+
+from pipelines.delta.conflicts import TABLE_CHANGED, retry_conflicts
+from pipelines.delta.epochs import Commit, Stamp
+from pipelines.delta.io import days_condition
+from pipelines.delta.transaction import File, refused, stale
+
+
+class FencedTransaction(Protocol):
+    """A transaction on the newest version of a table."""
+
+    def differences(self, at: int | None, days: Sequence[date]) -> tuple[list[File], list[File]]:
+        """Return files that only a version has, and those that only the table has now."""
+
+    def require(self, files: Sequence[File], at: int | None) -> None:
+        """Make sure that files of a version are there."""
+
+    def added(self, file: File) -> Any:
+        """Return the action by which a file becomes one of the table."""
+
+    def removed(self, file: File) -> Any:
+        """Return the action by which a file is no longer one of the table."""
+
+    def take_columns_of(self, at: int) -> None:
+        """Give the table the columns and properties back that it had at a version."""
+
+    def commit(
+        self, actions: Sequence[Any], stamp: Stamp, mode: str = "Append", condition: str | None = None
+    ) -> int:
+        """Commit actions and the stamp; return the version that this made."""
+
+
+class FencedTable(Protocol):
+    """A table whose commits carry stamps."""
+
+    @property
+    def path(self) -> str:
+        """Its path, for messages."""
+
+    def version(self) -> int:
+        """Return its newest version."""
+
+    def begin(self) -> FencedTransaction:
+        """Begin a transaction on the newest version."""
+
+    def commits_since(self, base: int) -> list[Commit]:
+        """Return its commits after a version."""
+
+    def pause(self, seconds: float) -> None:
+        """Wait before a commit is tried again."""
+
+
+class Restored(NamedTuple):
+    """The outcome of a restore.
+
+    Attributes:
+        version: the version of the table that the commit made.
+        has_differed: whether there was anything to restore.
+    """
+
+    version: int
+    has_differed: bool
+
+
+def claimed(table: FencedTable, stamp: Stamp) -> int:
+    """Make a table refuse the commits of all earlier epochs; see `pipelines.delta.fenced_commits.claim`."""
+    return retry_conflicts(table.path, lambda: table.begin().commit([], stamp), pause=table.pause)
+
+
+def written(table: FencedTable, save: Callable[[], None], stamp: Stamp) -> int:
+    """Write to a table by a command of Delta that takes a stamp's number; return the version that it made.
+
+    Args:
+        table: the table.
+        save: runs the command, which writes nothing, without a word, if the table knows the number.
+        stamp: what its commit carries.
+
+    Raises:
+        StaleEpoch: a later epoch has claimed the table. Nothing was written.
+    """
+    before = table.version()
+    with refused(table.path):
+        retry_conflicts(table.path, save, TABLE_CHANGED, table.pause)
+    # Delta has left it out without a word if the table knew a later number.
+    versions = [commit.version for commit in table.commits_since(before) if commit.note == stamp.note]
+    if not versions:
+        raise stale(table.path)
+    return versions[0]
+
+
+def restored(table: FencedTable, to: int | None, stamp: Stamp, days: Sequence[date] = ()) -> Restored:
+    """Restore a table, or some of its event days; see `pipelines.delta.fenced_commits.restore_fenced`."""
+    return retry_conflicts(table.path, lambda: _restored(table.begin(), to, stamp, days), pause=table.pause)
+
+
+def _restored(transaction: FencedTransaction, to: int | None, stamp: Stamp, days: Sequence[date]) -> Restored:
+    added, removed = transaction.differences(to, days)
+    if not added and not removed:
+        return Restored(transaction.commit([], stamp), has_differed=False)
+    transaction.require(added, to)
+    if not days and to is not None:
+        transaction.take_columns_of(to)
+    actions = [transaction.added(file) for file in added]
+    actions += [transaction.removed(file) for file in removed]
+    condition = days_condition(days) if days else "true"
+    return Restored(transaction.commit(actions, stamp, "Overwrite", condition), has_differed=True)

@@ -1,0 +1,109 @@
+"""Who holds a lease: a process on a machine, and the row of `ops/leases` that says so."""
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+_NAMESPACE: Final = Path("/proc/self/ns/pid")
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process.
+
+    Attributes:
+        host: the name of its machine or container, for people.
+        boot: what the kernel calls the machine's run since it was switched on; None where it does not say.
+        pid_namespace: the namespace of `pid`; None if there is none.
+        pid: the process id.
+        process_started: seconds from the machine's start to the process's.
+    """
+
+    host: str
+    boot: str | None
+    pid_namespace: str | None
+    pid: int
+    process_started: float
+
+    def is_gone(self) -> bool:
+        """Return whether the process is known to have ended.
+
+        That is known only of a process of this boot and this PID namespace. Host names are no proof: two
+        containers may have the same, and a process of the one cannot be seen from the other.
+        """
+        current = this_process()
+        if None in (self.boot, self.pid_namespace):
+            return False
+        if (self.boot, self.pid_namespace, self.host) != (current.boot, current.pid_namespace, current.host):
+            return False
+        try:
+            process = psutil.Process(self.pid)
+            # One that has ended keeps its number until its parent asks how; some parents never do.
+            is_zombie = process.status() == psutil.STATUS_ZOMBIE
+            return is_zombie or abs(started(process) - self.process_started) >= 1
+        except psutil.NoSuchProcess:
+            return True
+
+
+def this_process() -> Holder:
+    """Return the process that asks."""
+    process = psutil.Process()
+    return Holder(
+        socket.gethostname(),
+        _BOOT.read_text().strip() if _BOOT.exists() else None,
+        os.readlink(_NAMESPACE) if _NAMESPACE.exists() else None,  # noqa: PTH115 - it names no file
+        process.pid,
+        started(process),
+    )
+
+
+def started(process: psutil.Process) -> float:
+    """Return seconds from the machine's start to the process's.
+
+    Setting the clock changes nothing about it.
+    """
+    return float(process.create_time() - psutil.boot_time())
+
+
+@dataclass(frozen=True)
+class HeldLease:
+    """What `ops/leases` says of a pipeline's lease.
+
+    Attributes:
+        run_id: the run that holds it, or held it last.
+        process: the process of that run.
+        since: when the run took it, in UTC.
+        until: until when the run holds it, in UTC.
+        epoch: the epoch of the run; None in rows of code that had none.
+    """
+
+    run_id: str
+    process: Holder
+    since: datetime
+    until: datetime
+    epoch: int | None
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> "HeldLease":
+        """Return the lease that a row of the table describes."""
+        process = Holder(**{field.name: row[field.name] for field in fields(Holder)})
+        since, until = (row[name].astimezone(UTC) for name in ("since", "until"))
+        return cls(row["holder"], process, since, until, row["epoch"])
+
+    def row(self, name: str) -> dict[str, Any]:
+        """Return the row of the table, for the lease of a name."""
+        return {
+            "pipeline": name,
+            "holder": self.run_id,
+            "since": self.since,
+            "until": self.until,
+            "epoch": self.epoch,
+            **asdict(self.process),
+        }

@@ -1,0 +1,317 @@
+"""A model of Delta's log: what conditional commits, conflicts and numbers of applications do.
+
+`tests/spark/simulation/test_delta_model.py` holds it against Delta.
+
+Sources: https://github.com/delta-io/delta/blob/master/PROTOCOL.md and `ConflictChecker.scala` of Delta 4.4.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from functools import partial
+from itertools import count
+from typing import Final, Literal
+
+from delta.exceptions import (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentTransactionException,
+    MetadataChangedException,
+)
+
+from pipelines.delta.epochs import Commit, Stamp
+from pipelines.delta.transaction import File, refused, require_newer
+from simulation.kernel import Kernel, NoAnswer
+
+ALL: Final = "all"
+
+Kind = Literal["add", "remove"]
+Action = tuple[Kind, File]
+
+
+@dataclass(frozen=True)
+class Version:
+    """What a commit made of a table.
+
+    Attributes:
+        files: the files of the table by path.
+        numbers: the last number of each application.
+        commit: what the log says of it.
+        added: paths that it added, with their day.
+        removed: paths that it removed.
+        taken: the application whose number it has.
+        changes_metadata: whether it changed a property or a column.
+        properties: of the table.
+    """
+
+    files: Mapping[str, File]
+    numbers: Mapping[str, int]
+    commit: Commit
+    added: frozenset[tuple[str, str]] = frozenset()
+    removed: frozenset[str] = frozenset()
+    taken: str | None = None
+    changes_metadata: bool = False
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a commit is to make of the version before it."""
+
+    actions: Sequence[Action]
+    operation: str
+    note: str | None = None
+    number: tuple[str, int] | None = None
+    properties: Mapping[str, str] | None = None
+
+    def on(self, before: Version) -> Version:
+        """Return the version after it."""
+        files = dict(before.files)
+        added, removed = list[tuple[str, str]](), list[str]()
+        for kind, file in self.actions:
+            if kind == "add":
+                files[file["path"]] = file
+                added.append((file["path"], file["day"]))
+            else:
+                files.pop(file["path"], None)
+                removed.append(file["path"])
+        return Version(
+            files,
+            {**before.numbers, self.number[0]: self.number[1]} if self.number else before.numbers,
+            Commit(before.commit.version + 1, self.operation, self.note),
+            frozenset(added),
+            frozenset(removed),
+            self.number[0] if self.number else None,
+            self.properties is not None,
+            {**before.properties, **(self.properties or {})},
+        )
+
+
+class ModelLog:
+    """The log of a table.
+
+    Args:
+        path: its name.
+        is_fenced: whether it knows numbers of applications; without them is a planted fault.
+    """
+
+    def __init__(self, path: str, *, is_fenced: bool = True) -> None:
+        self.path, self.is_fenced = path, is_fenced
+        self.versions = [Version({}, {}, Commit(0, "CREATE TABLE"))]
+        self._paths = count()
+
+    @property
+    def newest(self) -> Version:
+        """The newest version."""
+        return self.versions[-1]
+
+    def put(self, at: int, change: Change) -> bool:
+        """Write the file of a commit, unless there is one of that version."""
+        if at != len(self.versions):
+            return False
+        self.versions.append(change.on(self.newest))
+        return True
+
+    def since(self, version: int) -> list[Version]:
+        """Return a version and those after it."""
+        return self.versions[version:]
+
+    def overwrite(self, change: Change) -> None:
+        """Write the next version whatever there is; only a planted fault does so."""
+        self.versions.append(change.on(self.newest))
+
+    def file(self, day: date | str, rows: object) -> File:
+        """Return a new file with rows of a day."""
+        return {"path": f"{self.path}/{next(self._paths)}", "day": str(day), "rows": rows}
+
+    def set_property(self, name: str, value: str) -> None:
+        """Do what somebody does by hand, or upkeep does: set a property."""
+        self.put(len(self.versions), Change([], "SET TBLPROPERTIES", properties={name: value}))
+
+    def optimize(self) -> None:
+        """Do what upkeep does: write files anew, with the rows that they had."""
+        actions = list[Action]()
+        for file in self.newest.files.values():
+            actions += [("remove", file), ("add", self.file(file["day"], file["rows"]))]
+        if actions:
+            self.put(len(self.versions), Change(actions, "OPTIMIZE"))
+
+    def append_for(self, application: str) -> None:
+        """Do what a run of another pipeline does: commit with the number of its own lease."""
+        number = self.newest.numbers.get(application, -1) + 1
+        self.put(len(self.versions), Change([], "WRITE", "of another pipeline", (application, number)))
+
+    def append_blindly(self, day: date | str, rows: object) -> None:
+        """Do what somebody does by hand: add a file, on nothing that was read."""
+        self.put(len(self.versions), Change([("add", self.file(day, rows))], "WRITE"))
+
+
+class ModelTransaction:
+    """A transaction of Delta's own, on the newest version of a table."""
+
+    def __init__(self, kernel: Kernel, log: ModelLog) -> None:
+        self._kernel, self._log = kernel, log
+        self._read = kernel.effect(f"{log.path}: begin", lambda: log.newest)
+        self._applications, self._reads = set[str](), set[str]()
+
+    @property
+    def version(self) -> int:
+        """The version of the table that it reads."""
+        return self._read.commit.version
+
+    @property
+    def files(self) -> Mapping[str, File]:
+        """The files that it reads."""
+        return self._read.files
+
+    def number_taken(self, application: str) -> int:
+        """Return the last number of an application; the commit conflicts with a further one."""
+        self._applications.add(application)
+        return self._read.numbers.get(application, -1) if self._log.is_fenced else -1
+
+    def read_days(self, days: Sequence[date | str]) -> list[File]:
+        """Return the files of days; the commit conflicts with what others write to them."""
+        self._reads |= {str(day) for day in days}
+        return [file for file in self._read.files.values() if file["day"] in self._reads]
+
+    def differences(self, at: int | None, days: Sequence[date]) -> tuple[list[File], list[File]]:
+        """Return files that only a version has, and those that only the table has now."""
+        self._reads.add(ALL)
+        named = {str(day) for day in days}
+
+        def within(files: Mapping[str, File]) -> dict[str, File]:
+            return {path: file for path, file in files.items() if not named or file["day"] in named}
+
+        then = {} if at is None else within(self._log.versions[at].files)
+        now = within(self._read.files)
+        return (
+            [file for path, file in then.items() if path not in now],
+            [file for path, file in now.items() if path not in then],
+        )
+
+    def require(self, files: Sequence[File], at: int | None) -> None:
+        """Files of the model are never deleted."""
+
+    def added(self, file: File) -> Action:
+        """Return the action by which a file becomes one of the table."""
+        return "add", file
+
+    def removed(self, file: File) -> Action:
+        """Return the action by which a file is no longer one of the table."""
+        return "remove", file
+
+    def take_columns_of(self, at: int) -> None:
+        """Tables of the model have no columns."""
+
+    def commit(
+        self, actions: Sequence[Action], stamp: Stamp, mode: str = "Append", condition: str | None = None
+    ) -> int:
+        """Commit actions and the stamp; return the version that this made."""
+        require_newer(self._log.path, self.number_taken(stamp.application), stamp)
+        with refused(self._log.path):
+            return self.put(Change(actions, "WRITE", stamp.note, (stamp.application, stamp.number)))
+
+    def put(self, change: Change) -> int:
+        """Commit a change as Delta does: at the next version, or after those of others that do not conflict.
+
+        Raises:
+            Delta's exceptions: one of others conflicts.
+        """
+        checked = self.version
+        while True:
+            following = checked + 1
+
+            def put(at: int = following) -> bool:
+                return self._log.put(at, change)
+
+            label = f"{self._log.path}: put version {following} ({change.note or change.operation})"
+            if self._kernel.effect(label, put, is_write=True, again=put):
+                return following
+            winners = self._kernel.effect(
+                f"{self._log.path}: read from version {following}", partial(self._log.since, following)
+            )
+            if not winners:
+                raise NoAnswer(f"{self._log.path}: the table was put back while a transaction was under way")
+            for winner in winners:
+                self._refuse(winner, change)
+            checked = winners[-1].commit.version
+
+    def _refuse(self, winner: Version, change: Change) -> None:
+        """Raise what Delta raises if a commit of others conflicts, in the order in which it looks."""
+        if winner.changes_metadata:
+            raise MetadataChangedException(self._log.path)
+        if self._log.is_fenced and winner.taken in self._applications:
+            raise ConcurrentTransactionException(self._log.path)
+        days = {day for _, day in winner.added}
+        if self._is_read(days):
+            raise ConcurrentAppendException(self._log.path)
+        read = {path for path, file in self._read.files.items() if self._is_read({file["day"]})}
+        if winner.removed & read:
+            raise ConcurrentDeleteReadException(self._log.path)
+        if winner.removed & {file["path"] for kind, file in change.actions if kind == "remove"}:
+            raise ConcurrentDeleteDeleteException(self._log.path)
+
+    def _is_read(self, days: set[str]) -> bool:
+        return bool(days) and (ALL in self._reads or bool(days & self._reads))
+
+
+class ModelTable:
+    """A table as `pipelines.delta.fencing` sees it."""
+
+    def __init__(self, kernel: Kernel, log: ModelLog) -> None:
+        self._kernel, self.log = kernel, log
+
+    @property
+    def path(self) -> str:
+        """Its name."""
+        return self.log.path
+
+    def version(self) -> int:
+        """Return its newest version."""
+        return self.begin().version
+
+    def begin(self) -> ModelTransaction:
+        """Begin a transaction on the newest version."""
+        return ModelTransaction(self._kernel, self.log)
+
+    def commits_since(self, base: int) -> list[Commit]:
+        """Return its commits after a version."""
+        return self._kernel.effect(
+            f"{self.path}: history since version {base}",
+            lambda: [version.commit for version in self.log.versions[base + 1 :]],
+        )
+
+    def pause(self, seconds: float) -> None:
+        """Wait before a commit is tried again; for how long is left to chance where it matters."""
+        self._kernel.sleep(1, f"{self.path}: wait")
+
+    def number_taken(self, application: str) -> int:
+        """Return the highest number of an application that it has taken."""
+        return self.begin().number_taken(application)
+
+    def saver(
+        self, stamp: Stamp, days: Sequence[date | str], files: Callable[[], Sequence[File]]
+    ) -> Callable[[], None]:
+        """Return what a command of Delta does that takes `txnAppId` and `txnVersion`.
+
+        Args:
+            stamp: what its commit carries.
+            days: those that it truncates; none for an append.
+            files: writes the files that it adds.
+        """
+
+        def save() -> None:
+            transaction = self.begin()
+            if transaction.number_taken(stamp.application) >= stamp.number:
+                return
+            gone = transaction.read_days(days) if days else []
+            actions = [transaction.removed(file) for file in gone]
+            actions += [transaction.added(file) for file in files()]
+            transaction.put(Change(actions, "WRITE", stamp.note, (stamp.application, stamp.number)))
+
+        return save
+
+    def set_property(self, name: str, value: str) -> None:
+        """Set a property of the table, by a commit that changes no row."""
+        self.begin().put(Change([], "SET TBLPROPERTIES", properties={name: value}))

@@ -1,0 +1,109 @@
+"""Publishing keeps its promises in random histories; with a planted fault it does not."""
+
+import logging
+from collections.abc import Iterator, Mapping
+from random import Random
+
+import pytest
+from confluent_kafka import KafkaException
+
+from pipelines.publishing.progress_check import RunStart, start_run
+from pipelines.publishing.slot_writer import SlotTask
+from pipelines.publishing.slots import ProgressError, SlotProducer, SlotProgress
+from simulation.kernel import Process
+from simulation.planted import Planted
+from simulation.planted_publishing import PUBLISHING
+from simulation.publishing import ModelConnection, ModelRows, ModelSink, ModelStart, PublishingWorld, publish
+from simulation.runs import Totals, play
+from simulation.schedules import Replay
+from tests.support.unscheduled import Unscheduled
+
+
+@pytest.fixture(autouse=True)
+def _silent() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def test_random_histories_keep_every_invariant() -> None:
+    totals = Totals()
+    for seed in range(300):
+        totals.add(seed, play(PublishingWorld, seed))
+    assert totals.violations == {}
+    # What can go wrong does so.
+    assert len(totals.faults) > 10
+
+
+@pytest.mark.parametrize("planted", PUBLISHING, ids=lambda planted: planted.name)
+def test_a_planted_fault_is_found(planted: Planted) -> None:
+    assert play(planted.make, planted.seed).violation
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("planted", PUBLISHING, ids=lambda planted: planted.name)
+def test_no_earlier_seed_finds_a_planted_fault(planted: Planted) -> None:
+    """So the page on reliability says how many runs it takes."""
+    assert not any(play(planted.make, seed).violation for seed in range(planted.seed))
+
+
+class Driver:
+    """A driver of a stream whose effects happen at once."""
+
+    def __init__(self, world: PublishingWorld, name: str, slots: int) -> None:
+        self.connection = ModelConnection(world, Process(name, 0))
+        self.sink = ModelSink("sink", "out", slots, {}, reached=self.connection)
+        self.rows = ModelRows(world, name, (0, 1), 0, slots)
+        self.effects = ModelStart(world, self.sink)
+
+    def start(self) -> RunStart:
+        return start_run(self.effects, self.sink, self.connection.process.name)
+
+    def publish(self, slot: int, done: SlotProgress) -> None:
+        publish(slot, self.rows, SlotTask(self.connection, "out", done, True, {}, "begin anew"))
+
+
+@pytest.fixture
+def world() -> PublishingWorld:
+    world = PublishingWorld(Replay([]), Random(0))  # noqa: S311 - it decides nothing here
+    world.kernel.close()
+    world.kernel = world.cluster.kernel = Unscheduled()
+    return world
+
+
+def done(start: RunStart) -> SlotProgress:
+    return SlotProgress(1, "query", "topic", start.ours.slots, run=start.ours.run, partitions=2)
+
+
+def test_a_run_that_had_more_slots_than_the_next_one_publishes_none_of_them(world: PublishingWorld) -> None:
+    """Rows of a slot that is no more are in another slot."""
+    before, after = Driver(world, "before", 2), Driver(world, "after", 1)
+    was, now = before.start(), after.start()
+    after.publish(0, done(now))
+    for slot in range(2):
+        with pytest.raises(ProgressError):
+            before.publish(slot, done(was))
+    assert world.published() == {0: 1, 1: 1}
+
+
+def test_a_run_with_more_slots_that_begins_meanwhile_is_shut_out_of_all(world: PublishingWorld) -> None:
+    before, after = Driver(world, "before", 2), Driver(world, "after", 1)
+
+    class Beside(ModelStart):
+        """The other run takes its slots, and is about to say so, when this one has looked."""
+
+        has_begun = False
+
+        def take_all(self, marks: Mapping[int, SlotProgress]) -> Mapping[int, SlotProducer]:
+            if not self.has_begun:
+                self.has_begun = True
+                was.append(before.start())
+            return super().take_all(marks)
+
+    was = list[RunStart]()
+    now = start_run(Beside(world, after.sink), after.sink, "after")
+    after.publish(0, done(now))
+    for slot in range(2):
+        with pytest.raises((ProgressError, KafkaException)):
+            before.publish(slot, done(was[0]))
+    assert world.published() == {0: 1, 1: 1}
