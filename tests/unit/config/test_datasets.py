@@ -27,7 +27,7 @@ def test_names_are_those_of_the_specification(dataset: Dataset, naming: DatasetN
 def test_each_job_has_datasets_and_no_other_command() -> None:
     settings = ["publish.topic=out", "quarantine.dead_letter_topic=broken"]
     config = load_config("flights", environ={}, settings=settings)
-    found = {str(job.name): datasets_of(config, str(job.name)) for job in JOBS}
+    found = {job: datasets_of(config, job) for job in JOBS}
     assert None not in found.values()
     assert datasets_of(config, "doctor") is None
     speed, publish = found["speed_stream"], found["publish_stream"]
