@@ -147,7 +147,7 @@ def test_one_service_runs_the_streams_of_all_pipelines_and_tells_them_to_stop_it
     service = unit(RUN)["Service"]
     started, words = started_by(service["ExecStart"])
     assert started == "run"
-    with oncelake.commands["run"].make_context("run", list(words)) as context:
+    with commands_in(oncelake)["run"].make_context("run", list(words)) as context:
         assert (context.params["everything"], context.params["env"]) == (True, "prod")
     assert service["RestartPreventExitStatus"].split() == ["2", "4"]
     assert unit(RUN)["Unit"]["OnFailure"] == f"{FAILED.name.removesuffix('.service')}%n.service"

@@ -339,7 +339,7 @@ def test_one_service_runs_the_streams_of_several_pipelines(everything: Described
     service.read_string(units["oncelake-run.service"])
     program, command, *words = shlex.split(service["Service"]["ExecStart"])
     assert (program, command) == ("/srv/oncelake/.venv/bin/oncelake", "run")
-    with oncelake.commands["run"].make_context("run", words) as context:
+    with commands_in(oncelake)["run"].make_context("run", words) as context:
         assert context.params["named"] == ("flights", "orders")
         assert (context.params["everything"], context.params["env"]) == (False, "prod")
     assert service["Unit"]["Description"] == "Oncelake: streams of flights, orders"
