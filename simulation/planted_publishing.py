@@ -1,6 +1,6 @@
 """Planted faults of publishing, see `simulation.planted`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -14,7 +14,7 @@ from pipelines.publishing.slots import SlotProducer, SlotProgress, send_progress
 from simulation.kafka import ModelCluster, ModelConsumer, ModelMessage, Transactional
 from simulation.kernel import Schedule
 from simulation.planted import Planted
-from simulation.publishing import ModelConnection, ModelRows, PublishingWorld, new_producer
+from simulation.publishing import ModelConnection, ModelRows, ModelStart, PublishingWorld, new_producer
 from simulation.runs import World
 
 
@@ -102,6 +102,13 @@ class _OffsetsConnection(ModelConnection):
         return kind(self.world.cluster, self.timeout_s, is_stable=is_stable)
 
 
+class _StartOfOwnSlots(ModelStart):
+    """A start says nothing in slots that the sink had before and has no more."""
+
+    def write(self, taken: Mapping[int, SlotProducer], marks: Mapping[int, SlotProgress]) -> None:
+        super().write(taken, {slot: mark for slot, mark in marks.items() if slot < self.slots})
+
+
 class _BlindRows(ModelRows):
     """Nobody compares the rows of a slot with those that it was published with."""
 
@@ -139,5 +146,6 @@ PUBLISHING: Final = (
     _planted("a producer is kept, and its late EndTxn ends the next", 16, make_producer=_kept_producer),
     _planted("runs have no names of their own", 1560, run_of=lambda process: "run"),
     _planted("tasks look at offsets alone", 143, connect=_OffsetsConnection),
+    _planted("former slots are left to the run before", 4862, make_start=_StartOfOwnSlots),
     _planted("the content of a slot is not compared", 208, make_rows=_BlindRows, are_rules_known=False),
 )

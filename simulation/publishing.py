@@ -170,6 +170,7 @@ class ModelStart:
 
     def __init__(self, world: "PublishingWorld", sink: ModelSink) -> None:
         self._world, self._sink = world, sink
+        self.slots = sink.slots
 
     def topic_id(self) -> str:
         """Return the id of the topic."""
@@ -230,6 +231,7 @@ class PublishingWorld:
         connect: how slots are reached by a process.
         make_rows: makes the rows of a micro-batch.
         run_of: the id of the run of a driver.
+        make_start: makes what a start reads and writes.
         are_rules_known: whether progress says by which key records were made; None: the setup decides.
         shift: which partition a row goes to; whoever changes it changes the key of the records.
     """
@@ -241,6 +243,7 @@ class PublishingWorld:
     connect: Callable[["PublishingWorld", Process], ModelConnection] = ModelConnection
     make_rows: Callable[["PublishingWorld", str, tuple[int, ...], int, int], ModelRows] = ModelRows
     run_of: Callable[[Process], str] = lambda process: process.name
+    make_start: Callable[["PublishingWorld", ModelSink], ModelStart] = ModelStart
     are_rules_known: bool | None = None
     shift: int = 0
     tasks: int = 0
@@ -292,7 +295,7 @@ class PublishingWorld:
         shift, slots = self.shift, self.slots
         rules = {"contract.key": str(shift)} if self.are_rules_known else {}
         sink = ModelSink("sink", "out", slots, {}, rules=rules, reached=self.connect(self, process))
-        start = start_run(ModelStart(self, sink), sink, self.run_of(process))
+        start = start_run(self.make_start(self, sink), sink, self.run_of(process))
         settle = partial(self._settle, sink, start.lost.slots) if start.lost else None
         publisher = Publisher(sink, start.last, start.ours, settle)
         query = kernel.effect("writes the id of the query", self._begin_query, is_write=True)
