@@ -29,19 +29,20 @@ def require_whole(pipeline: Pipeline, days: Sequence[date]) -> None:
     """Make sure that bronze still holds all records of some days and of their neighbours.
 
     Raises:
-        ConfigError: retention has removed some.
+        ConfigError: retention has removed some; or Kafka had deleted some when bronze was begun.
     """
     first = first_rebuildable_day(pipeline)
     if first is not None and days[0] < first:
         raise ConfigError(
             f"{pipeline.table('bronze')}: {days[0]} cannot be rebuilt or audited:"
-            f" maintain.bronze_retention has removed records of it. The first day that can be is {first};"
-            " earlier days stay as they are certified"
+            " records of it are gone, by maintain.bronze_retention, or because Kafka had deleted them when"
+            f" bronze was begun. The first day that can be is {first}; earlier days stay as they are"
+            " certified. See docs/runbook.md, 'After a loss'"
         )
 
 
 def first_whole_day(pipeline: Pipeline) -> date | None:
-    """Return the first day of which no record was removed from bronze; None if none ever was."""
+    """Return the first day of which bronze lacks no record that was removed; None if none ever was."""
     return _kept_day(pipeline.spark, pipeline.table("bronze"), WHOLE_FROM)
 
 

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -17,14 +17,17 @@ from pipelines.delta.idempotent_writer import OnceWriter
 from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.record_tables import ensure_bronze
 from pipelines.delta.stream_check import check_ingest, note_tables, require_fit
-from pipelines.delta.table_properties import TOPIC_ID, hidden
+from pipelines.delta.table_properties import TOPIC_ID, WHOLE_FROM, hidden
+from pipelines.delta.tables import exists
 from pipelines.errors import ConfigError
 from pipelines.kafka.ingest_position import behind_or_ahead, continuation
+from pipelines.kafka.log_start import deleted_until
 from pipelines.kafka.offsets_group import OffsetsGroup, offsets_group
 from pipelines.kafka.same_log import last_offsets, require_same_log
 from pipelines.kafka.source import read_envelopes
 from pipelines.kafka.topics import Topic, find_topic, require_same_topic
 from pipelines.ledger.forgotten_places import emptied_on_arrival, places_ahead
+from pipelines.ledger.retention_marks import last_event_day
 from pipelines.racks.traffic import RackTraffic, RackTrafficMeter
 from pipelines.spark.checkpoints import QueryFiles, has_begun, query_files
 from pipelines.spark.ingest_plans import ends_of, offsets_in, read_until
@@ -89,7 +92,7 @@ def ingest(pipeline: Pipeline, *, once: bool) -> IngestResult:
     require_not_read_ahead(pipeline, *STREAMS["ingest"].tables)
     # Before a commit of this run is the newest.
     require_not_behind(pipeline)
-    ensure_bronze(pipeline, {TOPIC_ID: hidden(topic.topic_id)})
+    ensure_bronze(pipeline, {TOPIC_ID: hidden(topic.topic_id), **_incomplete_days(pipeline, topic)})
     require_same_topic(pipeline, topic)
     require_fit(config, "ingest", behind_or_ahead(pipeline, topic, files))
     require_same_log(pipeline, topic, last_offsets(pipeline, topic))
@@ -204,6 +207,29 @@ def _refuse_latest(pipeline: Pipeline, files: QueryFiles) -> None:
     raise ConfigError(
         f"kafka.starting_offsets: {refusal('starting_offsets_latest', 'latest on a first start', 'earliest')}"
     )
+
+
+def _incomplete_days(pipeline: Pipeline, topic: Topic) -> dict[str, str]:
+    """Return the property that keeps days from being certified of which a new bronze lacks records.
+
+    So it is if Kafka has deleted records, as by its retention, and bronze is begun, or begun again after a
+    loss. Who starts at the latest offset has accepted that by name.
+    """
+    config = pipeline.config
+    if config.kafka.starting_offsets != "earliest" or exists(pipeline.spark, pipeline.table("bronze")):
+        return {}
+    sent = deleted_until(pipeline, topic)
+    if sent is None:
+        return {}
+    last = last_event_day(sent, config.decode.max_future, pipeline.contract.zone)
+    first_whole = last + timedelta(days=1)
+    _log.warning(
+        "Kafka has deleted records of %s that were sent until %s: bronze begins with %s as its first complete"
+        " day. Days before it, and days within batch.dedup_horizon_days after it, cannot be certified. See"
+        " docs/runbook.md, 'After a loss'",
+        *(topic.name, sent.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"), first_whole),
+    )
+    return {WHOLE_FROM: first_whole.isoformat()}
 
 
 def _starting(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> str | None:
