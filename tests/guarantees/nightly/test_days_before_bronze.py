@@ -43,9 +43,11 @@ def test_days_that_kafka_had_begun_to_delete_are_refused(
     name = topic(partitions=2)
     producer = ordered_producer(broker)
     for partition in range(2):
-        for day in (1, 1, 2, 4):
-            sent = int(datetime(2013, 1, day, 12, tzinfo=UTC).timestamp() * 1000)
-            producer.produce(name, on(day, 10 * day + partition).value, partition=partition, timestamp=sent)
+        for number in (1, 1, 2, 4):
+            sent = int(datetime(2013, 1, number, 12, tzinfo=UTC).timestamp() * 1000)
+            producer.produce(
+                name, on(number, 10 * number + partition).value, partition=partition, timestamp=sent
+            )
     assert producer.flush(30) == 0
     lake = make_lake(f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}", contract=small)
     ingest(lake.pipeline, once=True)
