@@ -19,6 +19,7 @@ from pipelines.spark.session import forget_tables
 from pipelines.steps.loading import open_pipeline
 from pipelines.steps.serving import read_serving
 from tests.support.cli_calls import outcome
+from tests.support.click_groups import commands_in
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RUNBOOK: Final = ROOT / "docs/runbook.md"
@@ -212,5 +213,5 @@ def _has_summary(path: list[str]) -> bool:
     command: click.Command = oncelake
     for word in path:
         assert isinstance(command, click.Group)
-        command = command.commands[word]
+        command = commands_in(command)[word]
     return any("--log-format" in option.opts for option in command.params)
