@@ -17,6 +17,7 @@ Result = TypeVar("Result")
 
 _EPOCH: Final = datetime(2013, 1, 6, tzinfo=UTC)
 _MOST_STEPS: Final = 3_000
+_LONGER_THAN_ANY_TERM: Final = 10_000
 
 
 class Fault(StrEnum):
@@ -266,6 +267,12 @@ class Kernel:
             self._arrive(0)
             self._check()
         self.run()
+
+    def come_to_rest(self) -> None:
+        """Let all end and all arrive, and leases and transactions run out."""
+        self.run()
+        self.settle()
+        self.now += _LONGER_THAN_ANY_TERM
 
     def close(self) -> None:
         """End all threads."""

@@ -349,9 +349,7 @@ class NightlyWorld:
         Raises:
             Violation: it does not.
         """
-        self.kernel.run()
-        self.kernel.settle()
-        self.kernel.now += 10_000
+        self.kernel.come_to_rest()
         self.failing.clear()
         self.start("next", DAYS)
         self.kernel.run()

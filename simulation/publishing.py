@@ -369,9 +369,7 @@ class PublishingWorld:
         Raises:
             Violation: it does not.
         """
-        self.kernel.run()
-        self.kernel.settle()
-        self.kernel.now += 10_000
+        self.kernel.come_to_rest()
         self.start("last")
         self.kernel.run()
         failure = self.kernel.actors["last"].failure

@@ -197,7 +197,7 @@ def summary_of_replay(result: ReplayResult, *, dry_run: bool) -> dict[str, Any]:
 
 
 def _of_gone(done: Replay) -> list[str]:
-    why = "maintain.bronze_retention has removed records of the day, so it cannot be rebuilt"
+    why = "records of the day are gone from bronze, so it cannot be rebuilt"
     return [f"left unresolved: {day}: {why}; discard them" for day in done.gone]
 
 

@@ -1,6 +1,5 @@
 """A Delta table that holds some days of another one at a version: a copy of its files, not of its rows."""
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
@@ -56,9 +55,8 @@ def hold_days(transaction: Transaction, source: Days, owner: str) -> None:
         list(pool.map(partial(_copy, transaction, source), lacking))
     reach(Point.FILES_COPIED)
     transaction.take_columns_from(source.table, source.version, {SERVES: owner})
-    gone_at = int(time.time() * 1000)
     actions = [transaction.added(file) for file in lacking]
-    actions += [transaction.added(file).removeWithTimestamp(gone_at, True) for file in superfluous]
+    actions += [transaction.removed(file) for file in superfluous]
     application = f"oncelake.serving.{owner}"
     note = f"{source.table} VERSION AS OF {source.version}"
     stamp = Stamp(application, transaction.number_taken(application) + 1, note)

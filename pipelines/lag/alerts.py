@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from pipelines.lag.diagnosis import Cause
 
-Finding = Literal["bad", "good", "neither"]
+Standing = Literal["bad", "good", "neither"]
 Change = Literal["raised", "cleared"]
 Send = Callable[[Mapping[str, Any], Collection[str]], Collection[str]]
 """Sends a message by the hooks of these settings; returns those that failed."""
@@ -53,33 +53,33 @@ class AlertState:
     streak: int = 0
     changed_at: datetime | None = None
 
-    def after(self, finding: Finding, at: datetime, policy: AlertPolicy) -> "AlertState":
+    def after(self, standing: Standing, at: datetime, policy: AlertPolicy) -> "AlertState":
         """Return the state after one more evaluation.
 
         Args:
-            finding: What the evaluation says; one that is neither bad nor good ends a streak.
+            standing: What the evaluation says; one that is neither bad nor good ends a streak.
             at: When it was made.
             policy: How many in a row change the alert.
         """
         against, needed = ("good", policy.clear_after) if self.is_raised else ("bad", policy.raise_after)
-        streak = self.streak + 1 if finding == against else 0
+        streak = self.streak + 1 if standing == against else 0
         if streak < needed:
             return replace(self, streak=streak)
         return AlertState(not self.is_raised, 0, at)
 
 
 @dataclass(frozen=True)
-class Observation:
+class Evaluation:
     """What an evaluation says of one subject.
 
     Attributes:
         subject: A stage, or `EVALUATION`.
-        finding: Whether that is bad.
+        standing: Whether that is bad.
         details: What a message says of it.
     """
 
     subject: str
-    finding: Finding
+    standing: Standing
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -109,7 +109,7 @@ class AlertBook:
     outbox: tuple[Letter, ...] = ()
 
     def after(
-        self, observed: Sequence[Observation], at: datetime, policy: AlertPolicy, hooks: Sequence[str]
+        self, observed: Sequence[Evaluation], at: datetime, policy: AlertPolicy, hooks: Sequence[str]
     ) -> "AlertBook":
         """Return the book after one more evaluation, with a message for each alert that it changes.
 
@@ -124,7 +124,7 @@ class AlertBook:
         states, letters = dict(self.states), list(self.outbox)
         for each in observed:
             before = states.get(each.subject, AlertState())
-            states[each.subject] = now = before.after(each.finding, at, policy)
+            states[each.subject] = now = before.after(each.standing, at, policy)
             if now.is_raised != before.is_raised:
                 letters.append(Letter(_message(each, before, now), tuple(hooks)))
         return AlertBook(states, tuple(letters[-_MOST_KEPT:]))
@@ -135,12 +135,12 @@ class AlertBook:
         return replace(self, outbox=tuple(each for each in tried if each.hooks))
 
 
-def finding_of(cause: Cause) -> Finding:
+def standing_of(cause: Cause) -> Standing:
     """Return what a cause of lag means for an alert."""
     return "good" if cause in _GOOD else "neither" if cause in _NEITHER else "bad"
 
 
-def _message(observation: Observation, before: AlertState, now: AlertState) -> Mapping[str, Any]:
+def _message(observation: Evaluation, before: AlertState, now: AlertState) -> Mapping[str, Any]:
     change: Change = "raised" if now.is_raised else "cleared"
     raised = now if now.is_raised else before
     return {

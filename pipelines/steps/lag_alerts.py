@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.errors import InfrastructureError, OncelakeError
 from pipelines.lag.alert_file import read_alerts, write_alerts
-from pipelines.lag.alerts import EVALUATION, AlertBook, AlertPolicy, AlertState, Observation, finding_of
+from pipelines.lag.alerts import EVALUATION, AlertBook, AlertPolicy, AlertState, Evaluation, standing_of
 from pipelines.lag.texts import advice_text, evidence_text
 from pipelines.runtime.notifications import alert, hooks
 from pipelines.spark.pipeline import Pipeline
@@ -49,7 +49,7 @@ class LagAlerts:
         policy = AlertPolicy(config.lag.raise_after, config.lag.clear_after)
         before = self._book or read_alerts(self.pipeline)
         settings = [hook.setting for hook in hooks(config.notify)]
-        after = before.after(_observations(found), datetime.now(UTC), policy, settings)
+        after = before.after(_evaluations(found), datetime.now(UTC), policy, settings)
         self._book = self._kept(before, after)
         self._book = self._kept(self._book, self._book.sent(self._send))
         return self._book.states
@@ -70,13 +70,13 @@ class LagAlerts:
         return alert(config.notify, told, settings)
 
 
-def _observations(found: Sequence[StageLag] | OncelakeError) -> list[Observation]:
+def _evaluations(found: Sequence[StageLag] | OncelakeError) -> list[Evaluation]:
     if isinstance(found, OncelakeError):
-        return [Observation(EVALUATION, "bad", {"error": str(found)})]
-    return [Observation(EVALUATION, "good"), *map(_observation, found)]
+        return [Evaluation(EVALUATION, "bad", {"error": str(found)})]
+    return [Evaluation(EVALUATION, "good"), *map(_evaluation, found)]
 
 
-def _observation(stage: StageLag) -> Observation:
+def _evaluation(stage: StageLag) -> Evaluation:
     evidence, diagnosis = stage.evidence, stage.diagnosis
     details = {
         "cause": diagnosis.cause,
@@ -85,4 +85,4 @@ def _observation(stage: StageLag) -> Observation:
         "records": evidence.records,
         "behind_s": evidence.behind_s,
     }
-    return Observation(evidence.stage, finding_of(diagnosis.cause), details)
+    return Evaluation(evidence.stage, standing_of(diagnosis.cause), details)

@@ -216,7 +216,7 @@ def _index_then(
     first = first_rebuildable_day(pipeline)
     if first is not None and verdict.day < first:
         raise SourceError(
-            f"{table}: records of {verdict.day} are gone: maintain.bronze_retention has removed them. The"
+            f"{table}: records of {verdict.day} are gone from bronze. The"
             f" first day that can be reported is {first}; a report that was written earlier is still valid"
         )
     index = index_as_of(pipeline, verdict.bronze_version)

@@ -186,7 +186,7 @@ def test_a_replay_is_told_as_these_documents() -> None:
     done = Replay(counts, (ONE,), (TWO,), cast(DataFrame, None))
     counted = '{"counts": {"records": 9, "still_broken": 4, "rows": 2, "closed": 1, "copies": 2}, '
     gone = (
-        "left unresolved: 2013-01-02: maintain.bronze_retention has removed records of the day, so it cannot"
+        "left unresolved: 2013-01-02: records of the day are gone from bronze, so it cannot"
         " be rebuilt; discard them"
     )
     foretold = summary_of_replay(ReplayResult(done, Rebuild({}), []), dry_run=True)

@@ -9,28 +9,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from pipelines.lag.alerts import AlertBook, AlertPolicy, AlertState, Finding, Observation, finding_of
+from pipelines.lag.alerts import AlertBook, AlertPolicy, AlertState, Evaluation, Standing, standing_of
 from pipelines.lag.diagnosis import Cause
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 POLICIES = st.builds(AlertPolicy, st.integers(2, 5), st.integers(2, 5))
-FINDINGS = st.lists(st.sampled_from(get_args(Finding)), max_size=60)
+FINDINGS = st.lists(st.sampled_from(get_args(Standing)), max_size=60)
 FILE = TypeAdapter(AlertBook)
 HOOKS = ("notify.command", "notify.webhook")
 
 
-def changes(findings: list[Finding], policy: AlertPolicy, state: AlertState | None = None) -> list[int]:
+def changes(findings: list[Standing], policy: AlertPolicy, state: AlertState | None = None) -> list[int]:
     """The evaluations that change an alert; the first of them raises it, the next one clears it."""
     now, found = state or AlertState(), list[int]()
-    for number, finding in enumerate(findings):
-        after = now.after(finding, AT, policy)
+    for number, standing in enumerate(findings):
+        after = now.after(standing, AT, policy)
         found += [number] if after.is_raised != now.is_raised else []
         now = after
     return found
 
 
 @given(FINDINGS, POLICIES)
-def test_an_alert_changes_only_after_a_whole_streak(findings: list[Finding], policy: AlertPolicy) -> None:
+def test_an_alert_changes_only_after_a_whole_streak(findings: list[Standing], policy: AlertPolicy) -> None:
     found = changes(findings, policy)
     for number, (at, against) in enumerate(zip(found, ("bad", "good") * 30, strict=False)):
         needed = policy.clear_after if number % 2 else policy.raise_after
@@ -41,7 +41,7 @@ def test_an_alert_changes_only_after_a_whole_streak(findings: list[Finding], pol
 
 
 @given(FINDINGS, POLICIES)
-def test_a_streak_is_never_overlooked(findings: list[Finding], policy: AlertPolicy) -> None:
+def test_a_streak_is_never_overlooked(findings: list[Standing], policy: AlertPolicy) -> None:
     raised = changes(findings, policy)
     bad = ["bad"] * policy.raise_after
     streaks = [at for at in range(len(findings)) if findings[at : at + len(bad)] == bad]
@@ -60,10 +60,10 @@ def test_a_single_odd_evaluation_never_alerts(
 
 
 @given(FINDINGS, POLICIES, st.lists(st.integers(0, 60), max_size=5))
-def test_restarts_change_nothing(findings: list[Finding], policy: AlertPolicy, restarts: list[int]) -> None:
+def test_restarts_change_nothing(findings: list[Standing], policy: AlertPolicy, restarts: list[int]) -> None:
     going_on = restarted = AlertBook()
-    for number, finding in enumerate(findings):
-        observed, at = [Observation("speed", finding, {"records": 7})], AT + timedelta(minutes=number)
+    for number, standing in enumerate(findings):
+        observed, at = [Evaluation("speed", standing, {"records": 7})], AT + timedelta(minutes=number)
         going_on = going_on.after(observed, at, policy, HOOKS)
         restarted = restarted.after(observed, at, policy, HOOKS)
         if number in restarts:
@@ -75,7 +75,7 @@ def book(*subjects: str) -> AlertBook:
     """A book in which these have just raised an alert."""
     found = AlertBook()
     for minute in range(2):
-        observed = [Observation(subject, "bad", {"cause": "slow"}) for subject in subjects]
+        observed = [Evaluation(subject, "bad", {"cause": "slow"}) for subject in subjects]
         found = found.after(observed, AT + timedelta(minutes=minute), AlertPolicy(2, 2), HOOKS)
     return found
 
@@ -94,7 +94,7 @@ def test_a_message_says_what_has_changed_and_since_when() -> None:
     cleared = raised.sent(lambda message, hooks: ())
     for minute in (7, 8):
         at = AT + timedelta(minutes=minute)
-        cleared = cleared.after([Observation("speed", "good")], at, AlertPolicy(2, 2), HOOKS)
+        cleared = cleared.after([Evaluation("speed", "good")], at, AlertPolicy(2, 2), HOOKS)
     assert [dict(letter.message) for letter in cleared.outbox] == [
         {
             "alert": "cleared",
@@ -126,21 +126,21 @@ def test_a_hook_that_fails_is_called_again_and_one_that_worked_is_not() -> None:
 def test_what_no_hook_sends_does_not_grow_without_end() -> None:
     found = AlertBook()
     for number in range(200):
-        finding: Finding = "bad" if number // 2 % 2 == 0 else "good"
-        found = found.after([Observation("speed", finding)], AT, AlertPolicy(2, 2), HOOKS)
+        standing: Standing = "bad" if number // 2 % 2 == 0 else "good"
+        found = found.after([Evaluation("speed", standing)], AT, AlertPolicy(2, 2), HOOKS)
     assert len(found.outbox) == 20
     assert found.outbox[-1].message["alert"] == "cleared"
 
 
 def test_subjects_that_an_evaluation_says_nothing_of_stay_as_they_are() -> None:
     raised = book("speed")
-    after = raised.after([Observation("evaluation", "bad")], AT, AlertPolicy(2, 2), HOOKS)
+    after = raised.after([Evaluation("evaluation", "bad")], AT, AlertPolicy(2, 2), HOOKS)
     assert after.states["speed"] == raised.states["speed"]
 
 
 def test_each_cause_has_a_meaning_for_alerts() -> None:
-    found = {cause: finding_of(cause) for cause in get_args(Cause)}
-    assert {cause for cause, finding in found.items() if finding != "bad"} == {
+    found = {cause: standing_of(cause) for cause in get_args(Cause)}
+    assert {cause for cause, standing in found.items() if standing != "bad"} == {
         "none",
         "source_quiet",
         "catching_up",
