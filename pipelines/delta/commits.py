@@ -1,7 +1,8 @@
 """What single commits of a Delta table did, from the files of its log."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import date
 from typing import Any, Final
@@ -13,6 +14,7 @@ from pipelines.delta.log import delta_log
 from pipelines.delta.time_travel import commit_file
 
 _UNKNOWN: Final = "unknown"
+_FEW: Final = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,18 +62,51 @@ def commit_at(spark: SparkSession, table: str, at: int) -> Commit:
         table: the path of a Delta table.
         at: the version.
     """
-    said: dict[str, Any] = {}
-    file = commit_file(spark, table, at)
-    if file.exists():
-        log = delta_log(spark, table)
-        # It comes first in the file, so of a large commit little is read.
-        lines = log.store().readAsIterator(file.path, log.newDeltaHadoopConf())
-        try:
-            while not said and lines.hasNext():
-                said = json.loads(lines.next()).get("commitInfo") or {}
-        finally:
-            lines.close()
+    # It comes first in the file, so of a large commit little is read.
+    with closing(_actions(spark, table, at)) as actions:
+        said = next((action["commitInfo"] for action in actions if action.get("commitInfo")), {})
     return Commit(at, said.get("operation") or _UNKNOWN, said.get("userMetadata"))
+
+
+def leave_files(spark: SparkSession, table: str, after: int, until: int) -> bool:
+    """Return whether a table has the same files at two versions, as the commits between them say at once.
+
+    False where one of them adds or removes a file, where the log lacks one, and where they are many: then
+    only the two versions themselves can say it.
+
+    Args:
+        spark: the session.
+        table: the path of a Delta table.
+        after: a version.
+        until: another one.
+    """
+    return 0 <= until - after <= _FEW and all(
+        _leaves_files(spark, table, at) for at in range(after + 1, until + 1)
+    )
+
+
+def _leaves_files(spark: SparkSession, table: str, at: int) -> bool:
+    has_any = False
+    with closing(_actions(spark, table, at)) as actions:
+        for action in actions:
+            if action.keys() & {"add", "remove"}:
+                return False
+            has_any = True
+    return has_any
+
+
+def _actions(spark: SparkSession, table: str, at: int) -> Generator[dict[str, Any], None, None]:
+    """Yield the actions of a commit in their order, as they are asked for; none if the log lacks it."""
+    file = commit_file(spark, table, at)
+    if not file.exists():
+        return
+    log = delta_log(spark, table)
+    lines = log.store().readAsIterator(file.path, log.newDeltaHadoopConf())
+    try:
+        while lines.hasNext():
+            yield json.loads(lines.next())
+    finally:
+        lines.close()
 
 
 def adds_nothing(spark: SparkSession, table: str, after: int, until: int) -> bool:

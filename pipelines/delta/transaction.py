@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
+from pipelines.delta.commits import leave_files
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.log import delta_log
 from pipelines.delta.transaction_numbers import newest_number
@@ -76,7 +77,7 @@ class Transaction:
         The commit conflicts with whatever others write to the table meanwhile.
         """
         self._inner.readWholeTable()
-        if at is not None and at == self.version:
+        if at is not None and leave_files(self.spark, self.table, at, self.version):
             return [], []
         now = self._files(self._inner.snapshot(), days)
         then = now.limit(0) if at is None else self._files(self._snapshot(at), days)

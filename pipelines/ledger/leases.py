@@ -185,5 +185,5 @@ def held_lease(pipeline: Pipeline) -> HeldLease | None:
 
 
 def _held(pipeline: Pipeline, name: str) -> HeldLease | None:
-    rows = small_rows(read(pipeline.spark, LEASES.path(pipeline)).where(rows_named(name)).limit(1))
+    rows = small_rows(read(pipeline.spark, LEASES.path(pipeline)).where(rows_named(name)))
     return HeldLease.of_row(rows[0]) if rows else None

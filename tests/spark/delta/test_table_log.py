@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from pipelines.delta.commits import commit_at
-from pipelines.delta.epochs import Commit
-from pipelines.delta.fenced_commits import commits_since
+from pipelines.delta.commits import commit_at, leave_files
+from pipelines.delta.epochs import Commit, Stamp
+from pipelines.delta.fenced_commits import claim, commits_since
+from pipelines.delta.io import append
 from pipelines.delta.table_properties import set_table_property, table_property
-from pipelines.delta.tables import ensure_table, shape
+from pipelines.delta.tables import ensure_table, shape, small_frame
 from pipelines.errors import SourceError
 from tests.support.lakes import Lake
 
@@ -45,3 +46,31 @@ def test_a_commit_that_does_not_say_what_it_did_counts_as_one_of_others(lake: La
         assert commit_at(lake.spark, table, 1) == Commit(1, "unknown")
     file.unlink()
     assert commit_at(lake.spark, table, 1) == Commit(1, "unknown")
+
+
+def test_files_are_those_of_before_if_each_commit_says_so(lake: Lake, table: str) -> None:
+    def same(after: int, until: int) -> bool:
+        return leave_files(lake.spark, table, after, until)
+
+    for value in ("7", "8"):
+        set_table_property(lake.spark, table, "oncelake.mark", value)
+    append(small_frame(lake.spark, [{"n": 1}], shape("n int")), table)
+    set_table_property(lake.spark, table, "oncelake.mark", "9")
+    assert (same(0, 2), same(3, 4), same(4, 4)) == (True, True, True)
+    assert (same(2, 3), same(0, 4)) == (False, False)
+    # A restored table: the version is one that is yet to come.
+    assert not same(4, 3)
+    # Neither a commit that is gone nor an empty file says what it did.
+    file = Path(table, "_delta_log", f"{4:020d}.json")
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    file.write_text("")
+    assert not same(3, 4)
+    file.unlink()
+    assert not same(3, 4)
+
+
+def test_many_commits_are_not_looked_at(lake: Lake, table: str) -> None:
+    for number in range(1, 22):
+        assert claim(lake.spark, table, Stamp("test", number, "note")) == number
+    assert leave_files(lake.spark, table, 1, 21)
+    assert not leave_files(lake.spark, table, 0, 21)
