@@ -35,6 +35,7 @@ from pipelines.runtime.processes import graceful_shutdown
 
 _HERE: Final = Path(__file__).parent
 _TICKS_PER_S: Final = 20
+_WAITING: Final = 500_000
 _FIGURES: Final = (50, 95, 99)
 _WITHIN_S: Final = 600.0
 _WARM_UP: Final = 100_000
@@ -149,7 +150,7 @@ class Sender:
             {
                 "bootstrap.servers": streams.servers,
                 "linger.ms": 5,
-                "queue.buffering.max.messages": 1_000_000,
+                "queue.buffering.max.messages": 2 * _WAITING,
                 "log_level": 0,  # the broker ends before it does
             }
         )
@@ -162,6 +163,9 @@ class Sender:
         sent = 0
         while sent < records:
             chunk = next(self._chunks)
+            # What waits to be sent has its limit, which is an error for whoever sends still more.
+            while len(self._producer) > _WAITING:
+                self._producer.poll(0.1)
             self._send(chunk, 0, len(chunk.values))
             sent += len(chunk.values)
             self.rows += chunk.fresh

@@ -33,7 +33,13 @@ from pipelines.runtime.local_broker import broker
 from pipelines.runtime.processes import graceful_shutdown
 
 _OUT: Final = Path(__file__).parents[1] / "out"
+# For what takes a minute or two. Some programs, started again after a kill, wait for ever.
+_WITHIN_S: Final = 600.0
 _COLUMNS: Final = ("peer", "µs CPU/event", "wall s", "CPU s", "peak MB", "result", "after kill -9")
+
+
+class _Hung(InfrastructureError):
+    """A program has not ended for so long that it was killed."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,7 @@ class Measured:
         result: its rows of the larger topic.
         after_kill: its rows of the smaller topic, after it was killed half-way and started again.
         at_kill: rows that it had committed when it was killed: with none, the kill shows little.
+        has_hung: whether it had not ended so long after it was started again that it was killed once more.
     """
 
     label: str
@@ -61,17 +68,21 @@ class Measured:
     result: Outcome | None = None
     after_kill: Outcome | None = None
     at_kill: int | None = None
+    has_hung: bool = False
 
     def cells(self) -> list[str]:
         """Return the cells of its row under the columns of the table."""
         if self.why_not:
             return [self.label, f"cannot run here: {self.why_not}", *[""] * (len(_COLUMNS) - 2)]
         figures = (self.marginal_us, self.wall_s, self.cpu_s, self.peak_mb)
+        after_kill = _words(self.after_kill)
+        if self.has_hung:
+            after_kill += f", but did not end within {_WITHIN_S:.0f} s"
         return [
             self.label,
             *("" if figure is None else f"{figure:,.{0 if figure > 999 else 1}f}" for figure in figures),
             _words(self.result),
-            _words(self.after_kill) + ("" if self.at_kill is None else f" ({self.at_kill:,} rows before)"),
+            after_kill + ("" if self.at_kill is None else f" ({self.at_kill:,} rows before)"),
         ]
 
 
@@ -110,7 +121,7 @@ class Bench:
             slope = None
             if len(runs) > 1:
                 slope = (large["cpu_s"] - small["cpu_s"]) / (events[-1] - events[0]) * 1e6
-            at_kill, after_kill = self._killed(peer, small["wall_s"] / 2)
+            of_kill = self._killed(peer, small["wall_s"] / 2)
         except Exception as error:  # noqa: BLE001 - whatever it is, the others can be measured
             return Measured(peer.label, why_not=f"{type(error).__name__}: {error}")
         return Measured(
@@ -120,8 +131,7 @@ class Bench:
             cpu_s=large["cpu_s"],
             peak_mb=large["peak_mb"],
             result=runs[-1][1],
-            after_kill=after_kill,
-            at_kill=at_kill,
+            **of_kill,
         )
 
     def _run(self, peer: Peer, topic: str) -> tuple[dict[str, Any], Outcome]:
@@ -129,15 +139,21 @@ class Bench:
             cost = self._done(self._task(peer, topic, folder))
             return cost, outcome(peer, folder, self.topics[topic])
 
-    def _killed(self, peer: Peer, after_s: float) -> tuple[int, Outcome]:
+    def _killed(self, peer: Peer, after_s: float) -> dict[str, Any]:
+        """Kill a peer, start it again, and return what `Measured` says of that."""
         topic = next(iter(self.topics))
         with self._place() as folder:
             killed = self._task(peer, topic, folder, after_s)
             if killed.run()["exit"] != -signal.SIGKILL:
                 raise InfrastructureError(f"it has ended before it was killed: {killed.complaint()}")
             before = outcome(peer, folder, self.topics[topic]).rows
-            self._done(self._task(peer, topic, folder))
-            return before, outcome(peer, folder, self.topics[topic])
+            has_hung = False
+            try:
+                self._done(self._task(peer, topic, folder))
+            except _Hung:
+                has_hung = True
+            after = outcome(peer, folder, self.topics[topic])
+            return {"at_kill": before, "after_kill": after, "has_hung": has_hung}
 
     @contextmanager
     def _place(self) -> Iterator[Path]:
@@ -148,7 +164,7 @@ class Bench:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _task(self, peer: Peer, topic: str, folder: Path, kill_after_s: float | None = None) -> Task:
+    def _task(self, peer: Peer, topic: str, folder: Path, kill_after_s: float = _WITHIN_S) -> Task:
         order = Order(
             self.servers, topic, str(folder), folder.name, self.cores, self.batch_records, jars_of(peer)
         )
@@ -157,6 +173,8 @@ class Bench:
 
     def _done(self, task: Task) -> dict[str, Any]:
         found = task.run()
+        if found["exit"] == -signal.SIGKILL:
+            raise _Hung(f"it did not end within {task.kill_after_s:.0f} s; see {task.log}")
         if found["exit"]:
             raise InfrastructureError(f"exit code {found['exit']}: {task.complaint()}; see {task.log}")
         return dict(found["cost"])

@@ -60,7 +60,7 @@ class Task:
         order: what it is told.
         variables: its environment.
         log: where its output goes.
-        kill_after_s: seconds after which it is killed with SIGKILL; None to let it end.
+        kill_after_s: seconds after which it is killed with SIGKILL, if it has not ended.
     """
 
     python: str
@@ -68,7 +68,7 @@ class Task:
     order: dict[str, Any]
     variables: dict[str, str]
     log: str
-    kill_after_s: float | None = None
+    kill_after_s: float
 
     def run(self) -> dict[str, Any]:
         """Run it in a process of its own, so that nothing else is metered; return `cost` and `exit`."""
