@@ -257,6 +257,7 @@ def test_offsets_that_kafka_no_longer_has_are_named_and_the_others_are_read(
     assert gaps.backfill().progress.total == 0
 
 
+@pytest.mark.thorough
 def test_what_bronze_lost_behind_its_last_record_stays_in_sight_of_ingest_until_all_is_back(
     source: Source,
 ) -> None:
