@@ -21,13 +21,12 @@ from benchmarks.results import machine
 from benchmarks.work import PIPELINE
 from demo.processes import Job
 from demo.topic import create_topic
-from demo.waiting import wait_until
 from pipelines.runtime.local_broker import broker
 from pipelines.runtime.processes import graceful_shutdown
 
-_WITHIN_S: Final = 600.0
 _WARM_UP: Final = 50_000
 _FIGURES: Final = (50, 95, 99)
+_FROM_NOW_ON: Final = ("kafka.starting_offsets=latest", "accept_risks=[starting_offsets_latest]")
 
 
 @click.command("backfill")
@@ -55,9 +54,9 @@ def main(rate: int, seconds: int, backfill_rate: int, seed: int, settings: tuple
         console.print(f"sending {history:,} events of history", highlight=False)
         sender.flood(history)
         before = sender.rows
-        with streams.running(("kafka.starting_offsets=latest", *settings)):
+        with streams.running((*_FROM_NOW_ON, *settings)):
             began = streams.root / f"ops/checkpoints/{PIPELINE}/ingest/sources/0/0"
-            wait_until(began.exists, f"ingest begins; see the logs in {folder}", _WITHIN_S)
+            streams.wait_until(began.exists, "ingest begins")
             sender.flood(_WARM_UP)
             streams.wait_for(sender.rows - before)
             console.print(f"{rate:,} events a second for {seconds} s, without a backfill", highlight=False)
@@ -66,7 +65,7 @@ def main(rate: int, seconds: int, backfill_rate: int, seed: int, settings: tuple
             job = streams.job("backfill", settings, *options, "--log-format", "json")
             try:
                 job.start()
-                wait_until(lambda: _read_by(job) > 0, f"the backfill reads; see {job.log}", _WITHIN_S)
+                streams.wait_until(lambda: _read_by(job) > 0, "the backfill reads")
                 console.print("and with one", highlight=False)
                 at = _read_by(job)
                 beside = _paced(streams, sender, rate, seconds)
@@ -90,10 +89,8 @@ def _paced(streams: Streams, sender: Sender, rate: int, seconds: int) -> Seconds
     """Send events at a rate, and return their delays."""
     since_ms, before = time.time_ns() // 1_000_000, sender.rows
     sender.pace(rate * seconds, rate)
-    wait_until(
-        lambda: len(delays(streams.speed, since_ms)) >= sender.rows - before,
-        f"the speed layer has the events; see the logs in {streams.root.parent}",
-        _WITHIN_S,
+    streams.wait_until(
+        lambda: len(delays(streams.speed, since_ms)) >= sender.rows - before, "the speed layer has the events"
     )
     return delays(streams.speed, since_ms)
 

@@ -9,9 +9,9 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
@@ -30,6 +30,7 @@ from benchmarks.work import PIPELINE
 from demo.processes import Job
 from demo.topic import create_topic
 from demo.waiting import wait_until
+from pipelines.errors import InfrastructureError
 from pipelines.runtime.local_broker import broker
 from pipelines.runtime.processes import graceful_shutdown
 
@@ -56,6 +57,7 @@ class Streams:
     servers: str
     topic: str
     root: Path
+    _jobs: list[Job] = field(default_factory=list)
 
     @property
     def speed(self) -> Path:
@@ -64,11 +66,24 @@ class Streams:
 
     def wait_for(self, rows: int) -> None:
         """Wait until the speed layer has so many rows."""
-        wait_until(
+        self.wait_until(
             lambda: sum(commit.rows for commit in commits(self.speed)) >= rows,
-            f"the speed layer has {rows:,} rows; see the logs in {self.root.parent}",
-            _WITHIN_S,
+            f"the speed layer has {rows:,} rows",
         )
+
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for a condition while the streams run.
+
+        Raises:
+            InfrastructureError: One of them has ended, or it did not come true in time.
+        """
+        logs = f"see the logs in {self.root.parent}"
+        wait_until(condition, f"{what}; {logs}", _WITHIN_S, lambda: self._require_at_work(logs))
+
+    def _require_at_work(self, logs: str) -> None:
+        for job in self._jobs:
+            if (code := job.exit_code()) is not None:
+                raise InfrastructureError(f"{job.name} has ended with exit code {code}; {logs}")
 
     def job(self, name: str, settings: Sequence[str], *options: str) -> Job:
         """Return a command on this topic and lake, as a process of its own."""
@@ -87,15 +102,15 @@ class Streams:
     @contextmanager
     def running(self, settings: Sequence[str]) -> Iterator[None]:
         """Run both streams while the block runs, and expect that they end well."""
-        jobs = [self.job(name, settings) for name in ("ingest_stream", "speed_stream")]
+        self._jobs[:] = [self.job(name, settings) for name in ("ingest_stream", "speed_stream")]
         try:
-            for job in jobs:
+            for job in self._jobs:
                 job.start()
             yield
-            for job in jobs:
+            for job in self._jobs:
                 job.stop()
         finally:
-            for job in jobs:
+            for job in self._jobs:
                 job.end()
 
 
