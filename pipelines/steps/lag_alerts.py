@@ -54,6 +54,19 @@ class LagAlerts:
         self._book = self._kept(self._book, self._book.sent(self._send))
         return self._book.states
 
+    def take_failure(self, error: OncelakeError) -> None:
+        """Take an evaluation that has failed; alerts that cannot be read or kept are only logged.
+
+        It is the failure that people are to see.
+
+        Args:
+            error: Why the lag cannot be found out.
+        """
+        try:
+            self.take(error)
+        except InfrastructureError as unkept:
+            _log.warning("%s", unkept)
+
     def _kept(self, before: AlertBook, after: AlertBook) -> AlertBook:
         if after != before:
             try:

@@ -111,10 +111,15 @@ def test_alerts_that_cannot_be_kept_are_told_only_by_a_process_that_goes_on(aler
     assert alerted.changes() == [("ingest", "raised"), ("speed", "raised")]
 
 
-def test_a_file_that_cannot_be_read_is_not_taken_for_none(alerted: Alerted) -> None:
+def test_a_file_that_cannot_be_read_is_not_taken_for_none(
+    alerted: Alerted, caplog: pytest.LogCaptureFixture
+) -> None:
     Path(alerted.lake.config.alerts_file).mkdir(parents=True)
     with pytest.raises(InfrastructureError, match="the alerts of lag cannot be read"):
         alerted.evaluate()
+    # Where the lag itself cannot be found out, that is the failure.
+    LagAlerts(alerted.lake.pipeline, goes_on=False).take_failure(SourceError("the topic is empty"))
+    assert "the alerts of lag cannot be read" in caplog.text
 
 
 def test_a_file_that_nobody_understands_is_replaced(
