@@ -4,7 +4,6 @@ The library reads the standard variables itself: endpoint, headers, certificates
 """
 
 import logging
-import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
@@ -20,6 +19,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
+from pipelines.runtime.addresses import without_secrets
 from pipelines.spark.otlp_settings import Signal
 from pipelines.spark.stream_metrics import PREFIX, StreamMetric
 from pipelines.spark.stream_progress import BatchFigures
@@ -27,8 +27,6 @@ from pipelines.spark.stream_progress import BatchFigures
 _SCOPE: Final = "oncelake"
 _SERVICE: Final = "service.name"
 _LAST_EXPORT_WITHIN_S: Final = 5.0
-# What of an address may be a secret: user and password, and a query.
-_SECRET: Final = re.compile(r"//[^/@\s]+@|\?[^\s)]+")
 _SHOWN: Final = 300
 
 _log = logging.getLogger(__name__)
@@ -143,7 +141,7 @@ class _Warner(logging.Handler):
         if self._is_told:
             return
         self._is_told = True
-        said = _SECRET.sub("…", record.getMessage())[:_SHOWN]
+        said = without_secrets(record.getMessage())[:_SHOWN]
         _log.warning(
             "figures are not exported by OTLP; the stream goes on, and further failures are not logged. Check"
             " OTEL_EXPORTER_OTLP_ENDPOINT and the collector. %s",
