@@ -2,6 +2,7 @@
 
 import shutil
 import socket
+import threading
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 
@@ -11,8 +12,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from demo.waiting import wait_until
 from pipelines.contracts.contract import DataContract
-from pipelines.delta.table_properties import WHOLE_FROM, table_property
+from pipelines.delta.record_tables import ensure_bronze
+from pipelines.delta.table_properties import WHOLE_FROM, set_table_property, table_property
 from pipelines.errors import ConfigError, SourceError
+from pipelines.fault_points import Point, armed
 from pipelines.kafka.topics import find_topic
 from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.ingest import ingest
@@ -124,3 +127,22 @@ def test_a_partition_that_kafka_had_begun_to_delete_when_ingest_was_reset_is_not
     assert whole_from(lake) == "2013-01-03"
     with pytest.raises(ConfigError, match="records of it are gone"):
         run(lake, ONE)
+
+
+def test_what_ingest_notes_while_a_run_waits_for_its_records_holds_for_that_run(
+    make_lake: MakeLake, small: DataContract
+) -> None:
+    lake = make_lake("batch.seal_wait=1 minute", contract=small)
+    ensure_bronze(lake.pipeline)
+
+    def begin() -> None:
+        set_table_property(lake.spark, lake.config.table("bronze"), WHOLE_FROM, "2013-01-03")
+        lake.ingest([on(1, 1)])
+
+    ingest_begins = threading.Thread(target=begin)
+    with (
+        armed(Point.LEASE_HELD, ingest_begins.start),
+        pytest.raises(ConfigError, match="records of it are gone"),
+    ):
+        run(lake, ONE)
+    ingest_begins.join()
