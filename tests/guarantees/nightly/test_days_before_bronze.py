@@ -49,8 +49,9 @@ def delete(admin: AdminClient, *before: TopicPartition) -> None:
 
 
 def begin_again(lake: Lake) -> None:
-    """All of the lake is lost, and ingest begins anew."""
+    """All of the lake is lost, and the streams begin anew, the speed stream first: it makes an empty bronze."""
     shutil.rmtree(lake.config.root)
+    ensure_bronze(lake.pipeline)
     ingest(lake.pipeline, once=True)
 
 
