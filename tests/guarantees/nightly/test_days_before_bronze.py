@@ -49,7 +49,7 @@ def delete(admin: AdminClient, *before: TopicPartition) -> None:
 
 
 def begin_again(lake: Lake) -> None:
-    """All of the lake is lost, and the streams begin anew, the speed stream first: it makes an empty bronze."""
+    """All of the lake is lost, and the streams begin anew; the first is that of speed, which makes bronze."""
     shutil.rmtree(lake.config.root)
     ensure_bronze(lake.pipeline)
     ingest(lake.pipeline, once=True)

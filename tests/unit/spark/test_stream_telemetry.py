@@ -56,6 +56,19 @@ def test_the_metrics_are_those_of_prometheus(received: Collector) -> None:
     assert {headers["api-key"] for headers in received.headers} == {"hush"}
 
 
+def test_an_export_asks_for_the_metrics_once(received: Collector) -> None:
+    asked = []
+
+    def counted() -> list[StreamMetric]:
+        asked.append(metrics())
+        return asked[-1]
+
+    telemetry = StreamTelemetry(LABELS, counted, {"metrics"})
+    telemetry.refresh()
+    telemetry.close()
+    assert len(received.metrics()) > len(asked) > 1
+
+
 def test_a_micro_batch_is_a_span(received: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SERVICE_NAME", "ours")
     telemetry = StreamTelemetry(LABELS, metrics, {"traces"})
