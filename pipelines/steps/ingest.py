@@ -212,11 +212,13 @@ def _refuse_latest(pipeline: Pipeline, files: QueryFiles) -> None:
 
 
 def _start(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> Continuation | None:
-    """Return where a query begins that has planned nothing yet; None if the configuration says it."""
+    """Return where a query begins that has planned nothing yet; None if checkpoint or configuration say it."""
     if files.next_batch or files.in_flight is not None:
         return None
     if BEGIN not in files.note:
-        return first_start(pipeline, topic) if pipeline.config.kafka.starting_offsets == "earliest" else None
+        is_first = not has_begun(pipeline.spark, files)
+        from_earliest = pipeline.config.kafka.starting_offsets == "earliest"
+        return first_start(pipeline, topic) if is_first and from_earliest else None
     start = continuation(pipeline, topic)
     for partition, at in start.starts.items():
         _log.info("%s-%d: from offset %s on", topic.name, partition, "earliest" if at is None else at)
