@@ -212,7 +212,7 @@ def _refuse_latest(pipeline: Pipeline, files: QueryFiles) -> None:
 
 
 def _start(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> Continuation | None:
-    """Return where a query begins that has planned nothing yet; None if checkpoint or configuration say it."""
+    """Return where a query begins that has planned nothing yet; None if checkpoint or settings say it."""
     if files.next_batch or files.in_flight is not None:
         return None
     if BEGIN not in files.note:
