@@ -12,13 +12,15 @@ from pipelines.spark.pipeline import Pipeline
 
 # The first offsets may be markers of transactions, which no reader gets.
 _LOOKED_AT: Final = 1_000
+# Python's timestamps end with the year 9999, and Kafka's do not.
+_LATEST: Final = datetime(9000, 1, 1, tzinfo=UTC)
 
 
 def deleted_until(pipeline: Pipeline, begun: Mapping[int, range]) -> datetime | None:
     """Return until when records may have been sent that Kafka no longer has; None if it has all of them.
 
     That is when the first record that a partition still has was sent, of the partitions that have lost some;
-    or now, if there is none, or if its timestamp is one of the future.
+    or now, if there is none. A timestamp of the future is believed: this machine's clock may be behind.
 
     Args:
         pipeline: The pipeline.
@@ -27,16 +29,14 @@ def deleted_until(pipeline: Pipeline, begun: Mapping[int, range]) -> datetime | 
     cut = {number: held for number, held in begun.items() if held.start}
     if not cut:
         return None
-    now = datetime.now(UTC)
     ranges = {
         n: range(held.start, min(held.stop, held.start + _LOOKED_AT)) for n, held in cut.items() if held
     }
     if len(ranges) < len(cut):
-        return now
+        return datetime.now(UTC)
     records = envelopes_between(pipeline.spark, pipeline.config.kafka, ranges)
     first = F.unix_millis(F.min_by("_kafka_timestamp", "_offset")).alias("sent_ms")
     sent = [row["sent_ms"] / 1000 for row in small_rows(records.groupBy("_partition").agg(first))]
-    # Python's timestamps end with the year 9999, and Kafka's do not.
-    if len(sent) < len(cut) or max(sent) > now.timestamp():
-        return now
-    return datetime.fromtimestamp(max(sent), UTC)
+    if len(sent) < len(cut):
+        return datetime.now(UTC)
+    return datetime.fromtimestamp(min(max(sent), _LATEST.timestamp()), UTC)
