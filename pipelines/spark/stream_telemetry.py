@@ -28,7 +28,8 @@ from pipelines.spark.stream_progress import BatchFigures
 
 _SCOPE: Final = "oncelake"
 _SERVICE: Final = "service.name"
-_LAST_EXPORT_WITHIN_S: Final = 5.0
+LAST_EXPORT_WITHIN_S: Final = 5.0
+"""For how long the end of a stream waits until its last figures are exported."""
 # Exports are farther apart, and one takes less.
 _ONE_EXPORT_S: Final = 0.5
 _SHOWN: Final = 300
@@ -113,14 +114,15 @@ class StreamTelemetry:
         """Export what is left, for some seconds at most."""
         last = threading.Thread(target=self._shut_down, name="last-export", daemon=True)
         last.start()
-        last.join(_LAST_EXPORT_WITHIN_S)
-        self._warner.stop()
+        last.join(LAST_EXPORT_WITHIN_S)
 
     def _shut_down(self) -> None:
         self._tracers.shutdown()
         # The last export is one of its own, however close it is to the one before.
         self._taken = (-math.inf, {})
         self._meters.shutdown()
+        # Not before: what the library still complains of would be a stack trace in the log of the job.
+        self._warner.stop()
 
 
 def _resource() -> Resource:
