@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from confluent_kafka import Producer
 
 from pipelines.config.model import LagConfig, NotifyConfig
 from pipelines.errors import InfrastructureError, SourceError
-from pipelines.lag.alerts import AlertState
+from pipelines.lag.alert_file import write_alerts
+from pipelines.lag.alerts import AlertBook, AlertState
 from pipelines.steps.ingest import ingest
 from pipelines.steps.lag import lag
 from pipelines.steps.lag_alerts import LagAlerts
@@ -121,6 +123,14 @@ def test_a_file_that_cannot_be_read_is_not_taken_for_none(
     # Where the lag itself cannot be found out, that is the failure.
     LagAlerts(alerted.lake.pipeline, goes_on=False).take_failure(SourceError("the topic is empty"))
     assert "the alerts of lag cannot be read" in caplog.text
+
+
+def test_the_alert_of_a_stage_that_the_pipeline_no_longer_has_is_cleared(alerted: Alerted) -> None:
+    raised = AlertState(is_raised=True, changed_at=datetime(2026, 1, 1, tzinfo=UTC))
+    write_alerts(alerted.lake.pipeline, AlertBook({"publish": raised}))
+    alerted.evaluate()
+    alerted.evaluate()
+    assert ("publish", "cleared") in alerted.changes()
 
 
 def test_a_file_that_nobody_understands_is_replaced(
