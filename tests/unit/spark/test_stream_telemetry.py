@@ -60,7 +60,7 @@ def test_the_metrics_are_those_of_prometheus(received: Collector) -> None:
 
 
 def test_an_export_asks_for_the_metrics_once(received: Collector) -> None:
-    asked = []
+    asked = list[list[StreamMetric]]()
 
     def counted() -> list[StreamMetric]:
         asked.append(metrics())
