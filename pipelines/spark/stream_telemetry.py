@@ -79,9 +79,11 @@ class StreamTelemetry:
     def _observe(self, metric: StreamMetric) -> None:
         def observed(options: CallbackOptions) -> list[Observation]:
             now = self._of_one_export().get(metric.name)
+            if now is None:
+                return []
             return [
                 Observation(number, self._labels | ({now.label: value} if now.label else {}))
-                for value, number in (now.values.items() if now else ())
+                for value, number in now.values.items()
             ]
 
         meter, name = self._meter, f"{PREFIX}{metric.name}"
