@@ -119,7 +119,7 @@ def cron_files(described: Described, home: str) -> list[DeploymentFile]:
     if any(hooks(described.config.notify)):
         parts += [
             _Replaced("# Says so if a stream", "*/15 ", _ALERTS),
-            _Replaced(" lag --pipeline", "", " lag --alert --pipeline"),
+            _Replaced(" --format json", "", " --format json --alert"),
             _Replaced("; if grep", "; fi;", ";"),
         ]
     text = _with(_CRONTAB, parts)
