@@ -234,7 +234,10 @@ def _lines(place: str, plan: PartitionPlan, dry_run: bool) -> Iterator[str]:
     if plan.left_to_ingest:
         yield f"{'known':<8} {place}: ingest_stream reads {plan.left_to_ingest:,} offsets of these itself"
     if plan.removed:
-        yield f"{'known':<8} {place}: {plan.removed:,} offsets were removed by maintain.bronze_retention"
+        yield (
+            f"{'known':<8} {place}: {plan.removed:,} offsets were removed by maintain.bronze_retention, or by"
+            " Kafka before ingest began"
+        )
     if not plan.lack.ranges and not plan.gone.ranges:
         yield f"{'known':<8} {place}: bronze lacks nothing that was asked for"
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from pipelines.cli.options import Command, file_options
+from pipelines.cli.options import Command, file_options, interval
 from pipelines.deployment.databricks import Clusters, databricks_files
 from pipelines.deployment.described import Described, describe
 from pipelines.deployment.files import DeploymentFile
@@ -18,7 +18,6 @@ from pipelines.deployment.kubernetes import kubernetes_files
 from pipelines.deployment.pods import Place, Pods
 from pipelines.deployment.schedulers import airflow_files, cron_files, systemd_files
 from pipelines.deployment.spark_operator import Executors, spark_operator_files
-from pipelines.durations import parse_interval
 from pipelines.errors import ConfigError
 
 _PLACE: Final = Place()
@@ -35,13 +34,6 @@ def _like(pattern: str, example: str) -> Callable[[click.Context, click.Paramete
         return text
 
     return check
-
-
-def _interval(context: click.Context, parameter: click.Parameter, text: str | None) -> timedelta | None:
-    try:
-        return None if text is None else parse_interval(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 _home = click.option(
@@ -108,11 +100,11 @@ def kubernetes(out: Path | None, **named: Any) -> None:
 @click.option("--rate-in", type=_RATE, help="Records that come each second.")
 @click.option("--rate-out", type=_RATE, help="Records that one executor processes each second.")
 @click.option(
-    "--catch-up", callback=_interval, metavar="INTERVAL", help="How long it may take to work a backlog off."
+    "--catch-up", callback=interval, metavar="INTERVAL", help="How long it may take to work a backlog off."
 )
 @click.option(
     "--cooldown",
-    callback=_interval,
+    callback=interval,
     default="5 minutes",
     show_default=True,
     metavar="INTERVAL",

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
 
 import click
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -18,11 +20,12 @@ from pipelines.cli.terminal import harmless
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.durations import about
-from pipelines.errors import ConfigError, OncelakeError
+from pipelines.errors import ConfigError, InfrastructureError, OncelakeError
 from pipelines.lag.alerts import AlertState
 from pipelines.lag.evidence import Evidence, PartitionLag
 from pipelines.lag.texts import advice_text, caught_up_text, evidence_text, least_retention, rate_text
 from pipelines.runtime.notifications import hooks
+from pipelines.spark.failures import cause
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.lag import StageLag
 from pipelines.steps.lag import lag as lag_of
@@ -85,13 +88,29 @@ def _evaluation(pipeline: Pipeline, alerts: LagAlerts | None) -> dict[str, Any]:
         OncelakeError: the lag cannot be found out, or alerts cannot be kept.
     """
     try:
-        stages = lag_of(pipeline)
+        stages = stages_of(pipeline)
     except OncelakeError as error:
         if alerts:
-            alerts.take(error)
+            alerts.take_failure(error)
         raise
     told = summary_of(stages)
     return alerts_told(told, alerts.take(stages)) if alerts else told
+
+
+def stages_of(pipeline: Pipeline) -> list[StageLag]:
+    """Return the lag of the stages.
+
+    Raises:
+        OncelakeError: it cannot be found out.
+    """
+    try:
+        return lag_of(pipeline)
+    except (PySparkException, Py4JJavaError) as error:
+        # One failure does not end a watch, and counts for an alert.
+        raise InfrastructureError(
+            f"{pipeline.config.root}: the lag cannot be found out: {cause(error)}. Check that this user may"
+            " read there, and that the store answers"
+        ) from None
 
 
 def alerts_told(told: dict[str, Any], alerts: Mapping[str, AlertState]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
@@ -10,6 +10,7 @@ import click
 
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
+from pipelines.durations import parse_interval
 from pipelines.steps.loading import load_pipeline
 
 _DAY: Final = click.DateTime(["%Y-%m-%d"])
@@ -163,6 +164,18 @@ def key_option(*, required: bool = False) -> Callable[[Command], Command]:
         metavar="COLUMN=VALUE",
         help="A part of the dedup key, e.g. flight=1545 or order.id=o-7. Repeatable.",
     )
+
+
+def interval(context: click.Context, parameter: click.Parameter, text: str | None) -> timedelta | None:
+    """Return the interval that an option's value stands for; for `callback`.
+
+    Raises:
+        BadParameter: it is none.
+    """
+    try:
+        return None if text is None else parse_interval(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def require_one_or_all(pipeline: str | None, everything: bool) -> None:

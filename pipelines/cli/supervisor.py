@@ -13,13 +13,12 @@ from typing import Any, Final, NoReturn
 import click
 
 from pipelines.cli.job_runner import print_summary, set_up_logging
-from pipelines.cli.options import CommonOptions, LogFormat, log_options, place_options
+from pipelines.cli.options import CommonOptions, LogFormat, interval, log_options, place_options
 from pipelines.cli.run_all import GRAVEST_FIRST
 from pipelines.cli.terminal import harmless
 from pipelines.config.loader import require_pipelines
 from pipelines.config.model import PipelineConfig
 from pipelines.config.streams import STREAMS, Query
-from pipelines.durations import parse_interval
 from pipelines.errors import ConfigError, OncelakeError
 from pipelines.runtime.notifications import alert
 from pipelines.runtime.processes import ORPHAN_WITHIN_S, stop_signals
@@ -48,15 +47,11 @@ def _streams(
     return tuple(each for each in STREAMS if each in named)
 
 
-def _interval(context: click.Context, parameter: click.Parameter, text: str) -> timedelta:
+def _window(context: click.Context, parameter: click.Parameter, text: str) -> timedelta:
     """Return an interval longer than zero."""
-    try:
-        interval = parse_interval(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-    if not interval:
-        raise click.BadParameter("expected an interval longer than zero")
-    return interval
+    if window := interval(context, parameter, text):
+        return window
+    raise click.BadParameter("expected an interval longer than zero")
 
 
 @click.command("run")
@@ -77,7 +72,7 @@ def _interval(context: click.Context, parameter: click.Parameter, text: str) -> 
 )
 @click.option(
     "--window",
-    callback=_interval,
+    callback=_window,
     default="2 hours",
     show_default=True,
     metavar="INTERVAL",

@@ -44,7 +44,7 @@ PROPERTIES: Final[Mapping[Literal["bronze", "speed", "batch", "serving"], Mappin
     "bronze": {
         TOPIC_ID: "The id of the Kafka topic that is ingested, in hexadecimal.",
         WHOLE_FROM: "The first event day whose records are complete: `maintain` has deleted none of them, and"
-        " Kafka had deleted none when the table was created.",
+        " Kafka had deleted none before `ingest_stream` began to read them.",
         FORGETTING: "The last run that emptied records, and the version of the table before it.",
         DIVERGENCE_ACCEPTED: "Accepted differences from Kafka, as partition and last offset, such as"
         " `flights-0@99,flights-1@7`.",

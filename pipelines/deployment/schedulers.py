@@ -11,12 +11,15 @@ from pipelines.deployment.files import DeploymentFile
 from pipelines.deployment.pods import cron
 from pipelines.errors import ConfigError
 from pipelines.resources import resource
+from pipelines.runtime.notifications import hooks
 
 _HOME: Final = "/opt/oncelake"
 _CRONTAB: Final = "deploy/cron/oncelake-pipeline"
 _RUN: Final = "oncelake-run.service"
 _ANY_YEAR: Final = 2026
 _DAG: Final = "deploy/airflow/oncelake_nightly.py"
+_ALERTS: Final = """# Calls the hooks once when a stream falls behind, and once when it no longer is.
+*/5 """
 _AT_NIGHT: Final = "# In the time zone of the contract: the day is over and sealed.\n"
 _DOCSTRING: Final = """The nightly run of pipeline {name} as an Airflow DAG: one run for each day.
 
@@ -112,9 +115,14 @@ def cron_files(described: Described, home: str) -> list[DeploymentFile]:
         " ".join(cron(at - _least_offset(described.contract.zone)).split()[:2])
         for at in (described.nightly_at, described.maintain_at)
     )
-    text = _with(
-        _CRONTAB, [_Replaced("\n30 6 ", "", f"\n{nightly} "), _Replaced("\n30 18 ", "", f"\n{maintain} ")]
-    )
+    parts = [_Replaced("\n30 6 ", "", f"\n{nightly} "), _Replaced("\n30 18 ", "", f"\n{maintain} ")]
+    if any(hooks(described.config.notify)):
+        parts += [
+            _Replaced("# Says so if a stream", "*/15 ", _ALERTS),
+            _Replaced(" --format json", "", " --format json --alert"),
+            _Replaced("; if grep", "; fi;", ";"),
+        ]
+    text = _with(_CRONTAB, parts)
     # Its logs and locks have the name of the pipeline as well. Cron passes over file names with a dot.
     file = f"oncelake-{described.slug}"
     for old, new in (

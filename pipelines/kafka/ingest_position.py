@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
@@ -23,9 +23,6 @@ from pipelines.spark.checkpoints import (
 )
 from pipelines.spark.ingest_plans import Plan, ends_of, plan_of
 from pipelines.spark.pipeline import Pipeline
-
-_EARLIEST: Final = -2
-"""Spark's word for the earliest offset of a partition, where offsets are given one by one."""
 
 # Behind ingest's last commit there are those of upkeep, a few each day, and of a backfill, which may be many.
 _LOOK_BACK: Final = (50, 1_000)
@@ -219,17 +216,38 @@ class Continuation:
         topic: the topic's name.
         starts: the first offset of each partition; None for the earliest that Kafka has then.
         deleted: offsets that Kafka has deleted before they came into bronze, by partition.
+        begun: the offsets that Kafka has of each partition of which bronze has no record.
     """
 
     topic: str
     starts: Mapping[int, int | None]
     deleted: Mapping[int, range]
+    begun: Mapping[int, range] = field(default_factory=dict)
 
     @property
     def starting_offsets(self) -> str:
-        """The same in the form of Spark's `startingOffsets`."""
-        starts = {str(number): _EARLIEST if at is None else at for number, at in self.starts.items()}
+        """The same in the form of Spark's `startingOffsets`.
+
+        The earliest offsets are those that Kafka was asked for: what it deletes until it is read is a loss.
+        """
+        starts = {str(n): self.begun[n].start if at is None else at for n, at in self.starts.items()}
         return json.dumps({self.topic: starts})
+
+    @property
+    def is_first(self) -> bool:
+        """Whether bronze has no record of the topic."""
+        return len(self.begun) == len(self.starts)
+
+
+def first_start(pipeline: Pipeline, topic: Topic) -> Continuation:
+    """Return where ingest begins with an empty bronze: at the earliest offset of each partition.
+
+    Raises:
+        InfrastructureError: the cluster does not answer.
+    """
+    with admin_client(pipeline.spark, pipeline.config.kafka) as admin:
+        bounds = offset_bounds(admin, topic)
+    return Continuation(topic.name, dict.fromkeys(sorted(bounds)), {}, bounds)
 
 
 def continuation(pipeline: Pipeline, topic: Topic) -> Continuation:
@@ -260,4 +278,5 @@ def continuation(pipeline: Pipeline, topic: Topic) -> Continuation:
         if following < available.start:
             deleted[partition] = range(following, available.start)
         starts[partition] = max(following, available.start)
-    return Continuation(topic.name, starts, deleted)
+    begun = {number: bounds[number] for number, at in starts.items() if at is None}
+    return Continuation(topic.name, starts, deleted, begun)

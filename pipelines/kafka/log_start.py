@@ -1,35 +1,32 @@
-"""What a topic had held before its earliest offsets, when bronze is begun."""
+"""What a topic had held before its earliest offsets, where bronze begins with them."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
 from pyspark.sql import functions as F
 
 from pipelines.delta.io import small_rows
-from pipelines.kafka.admin import admin_client
 from pipelines.kafka.source import envelopes_between
-from pipelines.kafka.topics import Topic, offset_bounds
 from pipelines.spark.pipeline import Pipeline
 
 # The first offsets may be markers of transactions, which no reader gets.
 _LOOKED_AT: Final = 1_000
+# Python's timestamps end with the year 9999, and Kafka's do not.
+_LATEST: Final = datetime(9000, 1, 1, tzinfo=UTC)
 
 
-def deleted_until(pipeline: Pipeline, topic: Topic) -> datetime | None:
+def deleted_until(pipeline: Pipeline, begun: Mapping[int, range]) -> datetime | None:
     """Return until when records may have been sent that Kafka no longer has; None if it has all of them.
 
     That is when the first record that a partition still has was sent, of the partitions that have lost some;
-    or now, if there is none.
+    or now, if there is none. A timestamp of the future is believed: this machine's clock may be behind.
 
     Args:
         pipeline: The pipeline.
-        topic: the topic.
-
-    Raises:
-        InfrastructureError: the cluster does not answer.
+        begun: the offsets that Kafka has of each partition that bronze begins with.
     """
-    with admin_client(pipeline.spark, pipeline.config.kafka) as admin:
-        cut = {number: held for number, held in offset_bounds(admin, topic).items() if held.start}
+    cut = {number: held for number, held in begun.items() if held.start}
     if not cut:
         return None
     ranges = {
@@ -38,6 +35,8 @@ def deleted_until(pipeline: Pipeline, topic: Topic) -> datetime | None:
     if len(ranges) < len(cut):
         return datetime.now(UTC)
     records = envelopes_between(pipeline.spark, pipeline.config.kafka, ranges)
-    first = records.groupBy("_partition").agg(F.min_by("_kafka_timestamp", "_offset").alias("sent"))
-    sent = [row["sent"] for row in small_rows(first)]
-    return max(sent) if len(sent) == len(cut) else datetime.now(UTC)
+    first = F.unix_millis(F.min_by("_kafka_timestamp", "_offset")).alias("sent_ms")
+    sent = [row["sent_ms"] / 1000 for row in small_rows(records.groupBy("_partition").agg(first))]
+    if len(sent) < len(cut):
+        return datetime.now(UTC)
+    return datetime.fromtimestamp(min(max(sent), _LATEST.timestamp()), UTC)

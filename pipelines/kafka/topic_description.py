@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.model import KafkaConfig
 from pipelines.kafka.admin import Admin, admin_client
-from pipelines.kafka.topics import find_topic, list_offsets, topic_settings
+from pipelines.kafka.topics import described, list_offsets, topic_of, topic_settings
 
 CLEANUP: Final = "cleanup.policy"
 IN_SYNC: Final = "min.insync.replicas"
@@ -67,36 +67,31 @@ def describe_topic(
         ConfigError: there is no such topic, or the client refuses its settings.
         InfrastructureError: the cluster does not answer in time.
     """
-    found = find_topic(spark, kafka, topic, setting)
     with admin_client(spark, kafka) as admin:
-        described = _described(admin, found.name)
-        led = [each.partition() for each in described.partitions() if _has_leader(each)]
+        options = admin.jvm.org.apache.kafka.clients.admin.DescribeTopicsOptions()
+        options.includeAuthorizedOperations(True)
+        description = described(admin, kafka, topic or kafka.topic, setting, options)
+        found = topic_of(description)
+        led = [each.partition() for each in description.partitions() if _has_leader(each)]
         settings = topic_settings(admin, found.name, _SETTINGS)
         by_broker = settings.get(STAMPS) == _BY_BROKER
         return TopicDescription(
             found.name,
             found.topic_id,
             settings,
-            _operations(admin, described),
+            _operations(admin, description),
             list_offsets(admin, found, "earliest", partitions=led),
             list_offsets(admin, found, "latest", partitions=led),
             _newest(admin, found.name, led) if by_broker and led else None,
         )
 
 
-def _described(admin: Admin, topic: str) -> Any:
-    names = admin.jvm.java.util.Collections.singletonList(topic)
-    options = admin.jvm.org.apache.kafka.clients.admin.DescribeTopicsOptions()
-    answers = admin.client.describeTopics(names, options.includeAuthorizedOperations(True))
-    return admin.answer(answers.allTopicNames()).get(topic)
-
-
 def _has_leader(partition: Any) -> bool:
     return partition.leader() is not None and not partition.leader().isEmpty()
 
 
-def _operations(admin: Admin, described: Any) -> frozenset[str] | None:
-    operations = described.authorizedOperations()
+def _operations(admin: Admin, description: Any) -> frozenset[str] | None:
+    operations = description.authorizedOperations()
     # Any collection of Java's that is no list is nothing to iterate over here.
     return (
         None

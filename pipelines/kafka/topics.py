@@ -52,19 +52,41 @@ def find_topic(
         InfrastructureError: the cluster does not answer in time, or its name is not found.
     """
     topic_name = topic or kafka.topic
-    jvm: Any = spark.sparkContext._jvm
-    names = jvm.java.util.Collections.singletonList(topic_name)
     with admin_client(spark, kafka) as admin:
-        try:
-            description = admin.answer(admin.client.describeTopics(names).allTopicNames()).get(topic_name)
-        except Py4JJavaError as error:
-            if _MISSING in str(error.java_exception):
-                raise ConfigError(
-                    f"{setting}: there is no topic '{topic_name}' at {kafka.bootstrap_servers};"
-                    " create it, or name another"
-                ) from None
-            raise
-        return Topic(topic_name, description.topicId().toString(), description.partitions().size())
+        return topic_of(described(admin, kafka, topic_name, setting))
+
+
+def described(
+    admin: Admin, kafka: KafkaConfig, topic: str, setting: str = "kafka.topic", *options: Any
+) -> Any:
+    """Return what the cluster says of a topic, as Kafka's own `TopicDescription`.
+
+    Args:
+        admin: a client of the cluster.
+        kafka: the address, for messages.
+        topic: the topic.
+        setting: where the user has named it, for messages.
+        options: Kafka's own `DescribeTopicsOptions`, if there are any.
+
+    Raises:
+        ConfigError: there is no such topic.
+        Py4JJavaError: the cluster refuses, or does not answer in time.
+    """
+    names = admin.jvm.java.util.Collections.singletonList(topic)
+    try:
+        return admin.answer(admin.client.describeTopics(names, *options).allTopicNames()).get(topic)
+    except Py4JJavaError as error:
+        if _MISSING in str(error.java_exception):
+            raise ConfigError(
+                f"{setting}: there is no topic '{topic}' at {kafka.bootstrap_servers}; create it, or name"
+                " another"
+            ) from None
+        raise
+
+
+def topic_of(description: Any) -> Topic:
+    """Return the topic that Kafka's own `TopicDescription` describes."""
+    return Topic(description.name(), description.topicId().toString(), description.partitions().size())
 
 
 def end_offsets(spark: SparkSession, kafka: KafkaConfig, topic: Topic) -> dict[int, int]:

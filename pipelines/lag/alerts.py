@@ -130,9 +130,17 @@ class AlertBook:
         return AlertBook(states, tuple(letters[-_MOST_KEPT:]))
 
     def sent(self, send: Send) -> "AlertBook":
-        """Send what has to be sent, in order; return the book with what has failed."""
-        tried = [replace(each, hooks=tuple(send(each.message, each.hooks))) for each in self.outbox]
-        return replace(self, outbox=tuple(each for each in tried if each.hooks))
+        """Send what has to be sent; return the book with what has not been sent.
+
+        A hook gets its messages in order: one that has failed is not called for those behind.
+        """
+        failed, kept = set[str](), list[Letter]()
+        for letter in self.outbox:
+            if due := [hook for hook in letter.hooks if hook not in failed]:
+                failed |= {*send(letter.message, due)}
+            if left := tuple(hook for hook in letter.hooks if hook in failed):
+                kept.append(replace(letter, hooks=left))
+        return replace(self, outbox=tuple(kept))
 
 
 def standing_of(cause: Cause) -> Standing:

@@ -78,10 +78,7 @@ def _behind_table(
 
 def streams(pipeline: Pipeline) -> Iterator[Evidence]:
     """Yield what the files of each stage's stream say; neither Kafka nor a table is asked for its lag."""
-    names: tuple[Query, ...] = (
-        ("ingest", "speed", "publish") if pipeline.config.publish else ("ingest", "speed")
-    )
-    for stage in names:
+    for stage in pipeline.config.streams:
         yield _with_stream(pipeline, stage, ())
 
 

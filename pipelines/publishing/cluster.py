@@ -241,7 +241,7 @@ def end_transactions(sink: TransactionalSink, run: str) -> None:
         marks = progress(sink.connection, range(sink.slots), is_stable=False)
         if all(mark.run == run for mark in marks.values()):
             take_all(sink, {})
-    except KafkaException as error:
+    except (KafkaException, InfrastructureError) as error:
         _log.warning(
             "%s: open transactions were not ended: %s; the cluster ends them after %s",
             *(sink.name, librdkafka_error_text(error), format_interval(sink.transaction_timeout)),

@@ -131,8 +131,10 @@ def from_speed(pipeline: Pipeline, retention: timedelta) -> Removal:
         return Removal()
     first = state.days[-1] - timedelta(days=-(-retention // _DAY))
     uncertified_rows = read(spark, table).where(~F.expr(days_condition(state.days)))
+    # A day that can no longer be certified keeps its own rows, which readers have from here, and no others.
+    rebuildable = max(FIRST_DAY, first_rebuildable_day(pipeline) or FIRST_DAY)
     first_uncertified = uncertified_rows.agg(
-        F.min(F.expr(f"CASE WHEN _event_date >= '{FIRST_DAY}' THEN _event_date END"))
+        F.min(F.expr(f"CASE WHEN _event_date >= '{rebuildable}' THEN _event_date END"))
     )
     needs = [
         Need(row[0], f"{row[0]} is not certified: {rebuild_first(pipeline.config, row[0])}")

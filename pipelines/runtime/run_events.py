@@ -21,6 +21,7 @@ from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.descriptions import descriptions_of
 from pipelines.errors import ConfigError
+from pipelines.runtime.addresses import without_secrets
 
 _VARIABLES: Final = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG")
 _NAMESPACE: Final = "OPENLINEAGE_NAMESPACE"
@@ -29,6 +30,7 @@ _THREAD: Final = "openlineage"
 _PRODUCER: Final = f"urn:oncelake:{pipelines.__version__}"
 END_WITHIN_S: Final = 5.0
 """For how long the end of a job waits until its events are sent."""
+_SHOWN: Final = 300
 _STATES: Final[Mapping[tuple[str, bool], str]] = {
     ("done", False): "COMPLETE",
     ("done", True): "COMPLETE",
@@ -73,7 +75,7 @@ def begin_events(config: PipelineConfig, contract: DataContract, job: str) -> "R
     except Exception as error:  # noqa: BLE001 - it has no common class for what it refuses
         raise ConfigError(
             f"{variable}: found settings that the client of OpenLineage refuses: {type(error).__name__}:"
-            f" {error}; fix them, or unset the variable"
+            f" {without_secrets(str(error))}; fix them, or unset the variable"
         ) from None
     events = RunEvents(client.emit, _Run(config, contract, job, datasets))
     events.send("START")
@@ -203,7 +205,8 @@ class RunEvents:
     def _tell(self, failure: str) -> None:
         if not self._is_told:
             self._is_told = True
-            _log.warning("run events for OpenLineage are missing there; the job goes on: %s", failure[:300])
+            told = without_secrets(failure)[:_SHOWN]
+            _log.warning("run events for OpenLineage are missing there; the job goes on: %s", told)
 
 
 class _Complaints(logging.Handler):

@@ -5,6 +5,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from pipelines.errors import InfrastructureError
+
 
 class HadoopFile:
     """A file or a folder; it need not be there.
@@ -88,6 +90,9 @@ class HadoopFile:
 
         Args:
             to: the copy.
+
+        Raises:
+            InfrastructureError: the file system does not give the copy its name.
         """
         if to.exists():
             return
@@ -96,7 +101,14 @@ class HadoopFile:
             *(self._system, self.path, unfinished._system, unfinished.path),
             *(False, True, self._spark.sparkContext._jsc.hadoopConfiguration()),
         )
-        unfinished._system.rename(unfinished.path, to.path)
+        if not unfinished.rename(to.path.toString()):
+            unfinished.delete()
+            # Another run may have copied it meanwhile.
+            if not to.exists():
+                raise InfrastructureError(
+                    f"{to.path.toString()}: a copy of {self.path.toString()} could not be given this name;"
+                    " check the store, and that this user may write there"
+                )
 
     def rename(self, path: str) -> bool:
         """Give it another path; return whether the file system did."""

@@ -4,8 +4,9 @@ The library reads the standard variables itself: endpoint, headers, certificates
 """
 
 import logging
-import re
+import math
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
@@ -20,15 +21,17 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
+from pipelines.runtime.addresses import without_secrets
 from pipelines.spark.otlp_settings import Signal
 from pipelines.spark.stream_metrics import PREFIX, StreamMetric
 from pipelines.spark.stream_progress import BatchFigures
 
 _SCOPE: Final = "oncelake"
 _SERVICE: Final = "service.name"
-_LAST_EXPORT_WITHIN_S: Final = 5.0
-# What of an address may be a secret: user and password, and a query.
-_SECRET: Final = re.compile(r"//[^/@\s]+@|\?[^\s)]+")
+LAST_EXPORT_WITHIN_S: Final = 5.0
+"""For how long the end of a stream waits until its last figures are exported."""
+# Exports are farther apart, and one takes less.
+_ONE_EXPORT_S: Final = 0.5
 _SHOWN: Final = 300
 
 _log = logging.getLogger(__name__)
@@ -53,6 +56,7 @@ class StreamTelemetry:
     ) -> None:
         self._labels, self._metrics = dict(labels), metrics
         self._instruments = set[str]()
+        self._taken: tuple[float, Mapping[str, StreamMetric]] = (-math.inf, {})
         self._warner = _Warner()
         self._warner.start()
         resource = _resource()
@@ -74,16 +78,25 @@ class StreamTelemetry:
 
     def _observe(self, metric: StreamMetric) -> None:
         def observed(options: CallbackOptions) -> list[Observation]:
-            now = [each for each in self._metrics() if each.name == metric.name]
+            now = self._of_one_export().get(metric.name)
+            if now is None:
+                return []
             return [
-                Observation(number, self._labels | ({each.label: value} if each.label else {}))
-                for each in now
-                for value, number in each.values.items()
+                Observation(number, self._labels | ({now.label: value} if now.label else {}))
+                for value, number in now.values.items()
             ]
 
         meter, name = self._meter, f"{PREFIX}{metric.name}"
         make = meter.create_observable_counter if metric.kind == "counter" else meter.create_observable_gauge
         make(name, callbacks=[observed], description=metric.text)
+
+    def _of_one_export(self) -> Mapping[str, StreamMetric]:
+        """Return the metrics by name; the library asks for one after the other at each export."""
+        at, known = self._taken
+        if time.monotonic() - at > _ONE_EXPORT_S:
+            known = {metric.name: metric for metric in self._metrics()}
+            self._taken = time.monotonic(), known
+        return known
 
     def add(self, batch: BatchFigures) -> None:
         """Export a span for a micro-batch that is done."""
@@ -103,12 +116,15 @@ class StreamTelemetry:
         """Export what is left, for some seconds at most."""
         last = threading.Thread(target=self._shut_down, name="last-export", daemon=True)
         last.start()
-        last.join(_LAST_EXPORT_WITHIN_S)
-        self._warner.stop()
+        last.join(LAST_EXPORT_WITHIN_S)
 
     def _shut_down(self) -> None:
         self._tracers.shutdown()
+        # The last export is one of its own, however close it is to the one before.
+        self._taken = (-math.inf, {})
         self._meters.shutdown()
+        # Not before: what the library still complains of would be a stack trace in the log of the job.
+        self._warner.stop()
 
 
 def _resource() -> Resource:
@@ -143,7 +159,7 @@ class _Warner(logging.Handler):
         if self._is_told:
             return
         self._is_told = True
-        said = _SECRET.sub("…", record.getMessage())[:_SHOWN]
+        said = without_secrets(record.getMessage())[:_SHOWN]
         _log.warning(
             "figures are not exported by OTLP; the stream goes on, and further failures are not logged. Check"
             " OTEL_EXPORTER_OTLP_ENDPOINT and the collector. %s",

@@ -17,17 +17,16 @@ from pipelines.delta.idempotent_writer import OnceWriter
 from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.record_tables import ensure_bronze
 from pipelines.delta.stream_check import check_ingest, note_tables, require_fit
-from pipelines.delta.table_properties import TOPIC_ID, WHOLE_FROM, hidden
-from pipelines.delta.tables import exists
+from pipelines.delta.table_properties import TOPIC_ID, WHOLE_FROM, hidden, set_table_property
 from pipelines.errors import ConfigError
-from pipelines.kafka.ingest_position import behind_or_ahead, continuation
+from pipelines.kafka.ingest_position import Continuation, behind_or_ahead, continuation, first_start
 from pipelines.kafka.log_start import deleted_until
 from pipelines.kafka.offsets_group import OffsetsGroup, offsets_group
 from pipelines.kafka.same_log import last_offsets, require_same_log
 from pipelines.kafka.source import read_envelopes
 from pipelines.kafka.topics import Topic, find_topic, require_same_topic
 from pipelines.ledger.forgotten_places import emptied_on_arrival, places_ahead
-from pipelines.ledger.retention_marks import last_event_day
+from pipelines.ledger.retention_marks import first_whole_day, last_event_day
 from pipelines.racks.traffic import RackTraffic, RackTrafficMeter
 from pipelines.spark.checkpoints import QueryFiles, has_begun, query_files
 from pipelines.spark.ingest_plans import ends_of, offsets_in, read_until
@@ -92,11 +91,14 @@ def ingest(pipeline: Pipeline, *, once: bool) -> IngestResult:
     require_not_read_ahead(pipeline, *STREAMS["ingest"].tables)
     # Before a commit of this run is the newest.
     require_not_behind(pipeline)
-    ensure_bronze(pipeline, {TOPIC_ID: hidden(topic.topic_id), **_incomplete_days(pipeline, topic)})
+    ensure_bronze(pipeline, {TOPIC_ID: hidden(topic.topic_id)})
     require_same_topic(pipeline, topic)
     require_fit(config, "ingest", behind_or_ahead(pipeline, topic, files))
     require_same_log(pipeline, topic, last_offsets(pipeline, topic))
-    starting = _starting(pipeline, topic, files)
+    start = _start(pipeline, topic, files)
+    if start and not has_begun(spark, files):
+        _note_incomplete_days(pipeline, start)
+    starting = start.starting_offsets if start else None
     note_tables(pipeline, "ingest", files)
     _log.info("reading topic %s, %d partitions", topic.name, topic.partitions)
     reading = RackTrafficMeter(spark, config.kafka) if config.kafka.rack.executor_variable else None
@@ -209,33 +211,14 @@ def _refuse_latest(pipeline: Pipeline, files: QueryFiles) -> None:
     )
 
 
-def _incomplete_days(pipeline: Pipeline, topic: Topic) -> dict[str, str]:
-    """Return the property that keeps days from being certified of which a new bronze lacks records.
-
-    So it is if Kafka has deleted records, as by its retention, and bronze is begun, or begun again after a
-    loss. Who starts at the latest offset has accepted that by name.
-    """
-    config = pipeline.config
-    if config.kafka.starting_offsets != "earliest" or exists(pipeline.spark, pipeline.table("bronze")):
-        return {}
-    sent = deleted_until(pipeline, topic)
-    if sent is None:
-        return {}
-    last = last_event_day(sent, config.decode.max_future, pipeline.contract.zone)
-    first_whole = last + timedelta(days=1)
-    _log.warning(
-        "Kafka has deleted records of %s that were sent until %s: bronze begins with %s as its first complete"
-        " day. Days before it, and days within batch.dedup_horizon_days after it, cannot be certified. See"
-        " docs/runbook.md, 'After a loss'",
-        *(topic.name, sent.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"), first_whole),
-    )
-    return {WHOLE_FROM: first_whole.isoformat()}
-
-
-def _starting(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> str | None:
-    """Return where a stream begins that has no checkpoint since it was reset."""
-    if files.next_batch or files.in_flight is not None or BEGIN not in files.note:
+def _start(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> Continuation | None:
+    """Return where a query begins that has planned nothing yet; None if checkpoint or settings say it."""
+    if files.next_batch or files.in_flight is not None:
         return None
+    if BEGIN not in files.note:
+        is_first = not has_begun(pipeline.spark, files)
+        from_earliest = pipeline.config.kafka.starting_offsets == "earliest"
+        return first_start(pipeline, topic) if is_first and from_earliest else None
     start = continuation(pipeline, topic)
     for partition, at in start.starts.items():
         _log.info("%s-%d: from offset %s on", topic.name, partition, "earliest" if at is None else at)
@@ -244,7 +227,39 @@ def _starting(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> str | None
             "%s-%d: Kafka has deleted offsets %d to %d before they were read; audits will fail",
             *(topic.name, partition, deleted.start, deleted.stop - 1),
         )
-    return start.starting_offsets
+    return start
+
+
+def _note_incomplete_days(pipeline: Pipeline, start: Continuation) -> None:
+    """Keep days from being certified of which bronze will lack records that Kafka has deleted.
+
+    So it is if bronze is begun, or begun again after a loss, and if it has no record of a partition with
+    which ingest begins again. Who starts at the latest offset has accepted that by name.
+    """
+    begun = start.begun
+    if not start.is_first:
+        # Of an idle partition Kafka may have deleted all long ago: no day is refused for it.
+        for partition in (number for number, held in begun.items() if held.start and not held):
+            _log.warning(
+                "%s-%d: Kafka has deleted all of its records, and bronze has none: whether any were lost is"
+                " unknown",
+                *(start.topic, partition),
+            )
+        begun = {number: held for number, held in begun.items() if held}
+    sent = deleted_until(pipeline, begun)
+    if sent is None:
+        return
+    last = last_event_day(sent, pipeline.config.decode.max_future, pipeline.contract.zone)
+    first_whole, before = last + timedelta(days=1), first_whole_day(pipeline)
+    if before is not None and before >= first_whole:
+        return
+    _log.warning(
+        "Kafka has deleted records of %s that were sent until %s: %s is the first complete day of bronze."
+        " Days before it, and days within batch.dedup_horizon_days after it, cannot be certified. See"
+        " docs/runbook.md, 'After a loss'",
+        *(start.topic, sent.strftime("%Y-%m-%d %H:%M:%S UTC"), first_whole),
+    )
+    set_table_property(pipeline.spark, pipeline.table("bronze"), WHOLE_FROM, first_whole.isoformat())
 
 
 def _in_bronze(pipeline: Pipeline, starting: str | None) -> dict[int, int]:

@@ -1,7 +1,7 @@
 """Alerts of lag: people are told once when a stream falls behind, and once when it no longer is."""
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -49,10 +49,23 @@ class LagAlerts:
         policy = AlertPolicy(config.lag.raise_after, config.lag.clear_after)
         before = self._book or read_alerts(self.pipeline)
         settings = [hook.setting for hook in hooks(config.notify)]
-        after = before.after(_evaluations(found), datetime.now(UTC), policy, settings)
+        after = before.after(_evaluations(found, before.states), datetime.now(UTC), policy, settings)
         self._book = self._kept(before, after)
         self._book = self._kept(self._book, self._book.sent(self._send))
         return self._book.states
+
+    def take_failure(self, error: OncelakeError) -> None:
+        """Take an evaluation that has failed; alerts that cannot be read or kept are only logged.
+
+        It is the failure that people are to see.
+
+        Args:
+            error: Why the lag cannot be found out.
+        """
+        try:
+            self.take(error)
+        except InfrastructureError as unkept:
+            _log.warning("%s", unkept)
 
     def _kept(self, before: AlertBook, after: AlertBook) -> AlertBook:
         if after != before:
@@ -70,10 +83,14 @@ class LagAlerts:
         return alert(config.notify, told, settings)
 
 
-def _evaluations(found: Sequence[StageLag] | OncelakeError) -> list[Evaluation]:
+def _evaluations(found: Sequence[StageLag] | OncelakeError, known: Iterable[str]) -> list[Evaluation]:
+    """Return what an evaluation says of its subjects, and of those that had an alert before."""
     if isinstance(found, OncelakeError):
         return [Evaluation(EVALUATION, "bad", {"error": str(found)})]
-    return [Evaluation(EVALUATION, "good"), *map(_evaluation, found)]
+    evaluations = [Evaluation(EVALUATION, "good"), *map(_evaluation, found)]
+    # A stage that the pipeline no longer has is not behind.
+    left = {*known} - {each.subject for each in evaluations}
+    return [*evaluations, *(Evaluation(subject, "good") for subject in sorted(left))]
 
 
 def _evaluation(stage: StageLag) -> Evaluation:

@@ -130,14 +130,15 @@ class _Tables:
 
     def plan(self) -> Plan:
         pipeline = self.pipeline
-        # Upkeep may have removed records since; it cannot any more.
-        require_whole(pipeline, self.requested_days)
         ledger = history(pipeline)
         certified = certified_in(ledger)
         require_certified(pipeline, certified)
         require_forgotten(pipeline)
         with self.step("seal") as detail:
             index = seal(pipeline, self.requested_days[-1], self._lease)
+            # Upkeep may have removed records since the run began, and ingest may have begun. Each says so
+            # before it changes bronze, so what is sealed is known by now.
+            require_whole(pipeline, self.requested_days)
             due = due_days(pipeline, index, self.requested_days, self.repair, ledger)
             causes = {day: self.cause if why == "asked" else why for day, why in due.causes.items()}
             due = replace(due, causes=causes)

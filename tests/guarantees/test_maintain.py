@@ -20,7 +20,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.delta.event_tables import ensure_batch, events_schema
 from pipelines.delta.fenced_commits import replace_days_fenced
 from pipelines.delta.io import by_day_and_key, read
-from pipelines.delta.table_properties import set_table_property, table_property
+from pipelines.delta.table_properties import WHOLE_FROM, set_table_property, table_property
 from pipelines.delta.tables import ensure_table
 from pipelines.errors import InfrastructureError
 from pipelines.ledger.leases import lease
@@ -212,3 +212,13 @@ def test_a_day_is_written_to_few_files_each_sorted_by_key(lake: Lake) -> None:
         keys = [row[0] for row in spark.read.parquet(path).select("booking.id").toLocalIterator()]
         assert len(keys) == 50
         assert keys == sorted(keys)
+
+
+def test_a_day_that_can_no_longer_be_certified_keeps_no_other_in_the_speed_layer(lake: Lake) -> None:
+    lake.ingest([on(1, 1), on(5, 2), on(6, 3), on(12, 4)])
+    set_table_property(lake.spark, lake.config.table("bronze"), WHOLE_FROM, "2013-01-03")
+    stream(lake)
+    nightly(lake.pipeline, "run", [date(2013, 1, day) for day in (5, 6, 12)])
+    removal = from_speed(lake.pipeline, timedelta())
+    assert (removal.rows, removal.kept_from, removal.needs) == (2, date(2013, 1, 12), ())
+    assert lake.table("speed").where(f"NOT ({removal.condition})").count() == 2

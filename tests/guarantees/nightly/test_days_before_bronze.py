@@ -1,16 +1,23 @@
 """No day is certified of which Kafka had deleted records before bronze was begun."""
 
 import shutil
+import socket
+import threading
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions
 
+from demo.waiting import wait_until
 from pipelines.contracts.contract import DataContract
-from pipelines.delta.table_properties import WHOLE_FROM, table_property
-from pipelines.errors import ConfigError
+from pipelines.delta.record_tables import ensure_bronze
+from pipelines.delta.table_properties import WHOLE_FROM, set_table_property, table_property
+from pipelines.errors import ConfigError, SourceError
+from pipelines.fault_points import Point, armed
+from pipelines.kafka.topics import find_topic
+from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.ingest import ingest
 from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.lakes import Lake
@@ -26,14 +33,25 @@ def whole_from(lake: Lake) -> str | None:
     return table_property(lake.spark, lake.config.table("bronze"), WHOLE_FROM)
 
 
+def send(broker: str, name: str, partition: int) -> None:
+    """Sends events of the first, first, second and fourth day to a partition."""
+    producer = ordered_producer(broker)
+    for number in (1, 1, 2, 4):
+        sent = int(datetime(2013, 1, number, 12, tzinfo=UTC).timestamp() * 1000)
+        value = on(number, 10 * number + partition).value
+        producer.produce(name, value, partition=partition, timestamp=sent)
+    assert producer.flush(30) == 0
+
+
 def delete(admin: AdminClient, *before: TopicPartition) -> None:
     for deleted in admin.delete_records([*before]).values():
         deleted.result(30)
 
 
 def begin_again(lake: Lake) -> None:
-    """All of the lake is lost, and ingest begins anew."""
+    """All of the lake is lost, and the streams begin anew; the first is that of speed, which makes bronze."""
     shutil.rmtree(lake.config.root)
+    ensure_bronze(lake.pipeline)
     ingest(lake.pipeline, once=True)
 
 
@@ -41,14 +59,8 @@ def test_days_that_kafka_had_begun_to_delete_are_refused(
     broker: str, admin: AdminClient, topic: MakeTopic, make_lake: MakeLake, small: DataContract
 ) -> None:
     name = topic(partitions=2)
-    producer = ordered_producer(broker)
     for partition in range(2):
-        for number in (1, 1, 2, 4):
-            sent = int(datetime(2013, 1, number, 12, tzinfo=UTC).timestamp() * 1000)
-            producer.produce(
-                name, on(number, 10 * number + partition).value, partition=partition, timestamp=sent
-            )
-    assert producer.flush(30) == 0
+        send(broker, name, partition)
     lake = make_lake(f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}", contract=small)
     ingest(lake.pipeline, once=True)
     assert whole_from(lake) is None
@@ -67,3 +79,72 @@ def test_days_that_kafka_had_begun_to_delete_are_refused(
     begin_again(lake)
     today = datetime.now(UTC).date()
     assert today <= date.fromisoformat(str(whole_from(lake))) - timedelta(days=1)
+
+
+def test_a_first_start_that_fails_before_it_begins_is_not_taken_for_one_on_a_whole_topic(
+    broker: str, admin: AdminClient, topic: MakeTopic, make_lake: MakeLake
+) -> None:
+    name = topic(partitions=1)
+    send(broker, name, 0)
+    settings = (f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = f"metrics.port={taken.getsockname()[1]}"
+        with pytest.raises(ConfigError, match="nothing can listen"):
+            ingest(make_lake(*settings, port, "metrics.host=127.0.0.1").pipeline, once=True)
+    lake = make_lake(*settings)
+    assert lake.count("bronze") == 0
+    assert whole_from(lake) is None
+
+    delete(admin, TopicPartition(name, 0, 1))
+    ingest(lake.pipeline, once=True)
+    assert whole_from(lake) == "2013-01-03"
+    # What Kafka deletes once it is in bronze means nothing.
+    delete(admin, TopicPartition(name, 0, 4))
+    ingest(lake.pipeline, once=True)
+    assert whole_from(lake) == "2013-01-03"
+
+
+def test_a_partition_that_kafka_had_begun_to_delete_when_ingest_was_reset_is_noted(
+    broker: str, admin: AdminClient, topic: MakeTopic, make_lake: MakeLake, small: DataContract
+) -> None:
+    name = topic(partitions=1)
+    send(broker, name, 0)
+    lake = make_lake(f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}", contract=small)
+    ingest(lake.pipeline, once=True)
+
+    # It is added and filled while ingest is down, for longer than Kafka keeps records.
+    admin.create_partitions([NewPartitions(name, 2)])[name].result(30)
+    kafka = lake.config.kafka
+    wait_until(lambda: find_topic(lake.spark, kafka).partitions == 2, "it has a second partition", 30)
+    send(broker, name, 1)
+    # Another client than the one that knew the topic before.
+    delete(AdminClient({"bootstrap.servers": broker}), TopicPartition(name, 1, 1))
+    with pytest.raises(SourceError, match="records were deleted from Kafka before they were read"):
+        ingest(lake.pipeline, once=True)
+    reset_checkpoint(lake.pipeline, "reset", "ingest")
+    ingest(lake.pipeline, once=True)
+    assert lake.count("bronze") == 7
+    assert whole_from(lake) == "2013-01-03"
+    with pytest.raises(ConfigError, match="records of it are gone"):
+        run(lake, ONE)
+
+
+def test_what_ingest_notes_while_a_run_waits_for_its_records_holds_for_that_run(
+    make_lake: MakeLake, small: DataContract
+) -> None:
+    lake = make_lake("batch.seal_wait=1 minute", contract=small)
+    ensure_bronze(lake.pipeline)
+
+    def begin() -> None:
+        set_table_property(lake.spark, lake.config.table("bronze"), WHOLE_FROM, "2013-01-03")
+        lake.ingest([on(1, 1)])
+
+    ingest_begins = threading.Thread(target=begin)
+    with (
+        armed(Point.LEASE_HELD, ingest_begins.start),
+        pytest.raises(ConfigError, match="records of it are gone"),
+    ):
+        run(lake, ONE)
+    ingest_begins.join()

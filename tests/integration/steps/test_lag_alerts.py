@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from confluent_kafka import Producer
 
 from pipelines.config.model import LagConfig, NotifyConfig
 from pipelines.errors import InfrastructureError, SourceError
-from pipelines.lag.alerts import AlertState
+from pipelines.lag.alert_file import write_alerts
+from pipelines.lag.alerts import AlertBook, AlertState
 from pipelines.steps.ingest import ingest
 from pipelines.steps.lag import lag
 from pipelines.steps.lag_alerts import LagAlerts
@@ -80,12 +82,13 @@ def test_a_hook_that_failed_is_called_again_by_the_next_process(alerted: Alerted
     (tmp_path / "broken").touch()
     alerted.evaluate()
     alerted.evaluate()
-    assert alerted.changes() == [("ingest", "raised"), ("speed", "raised")]
+    # It is not called for what stands behind.
+    assert alerted.changes() == [("ingest", "raised")]
     (tmp_path / "broken").unlink()
     alerted.evaluate()
-    assert alerted.changes()[2:] == alerted.changes()[:2]
+    assert alerted.changes()[1:] == [("ingest", "raised"), ("speed", "raised")]
     alerted.evaluate()
-    assert len(alerted.told()) == 4
+    assert len(alerted.told()) == 3
 
 
 def test_lag_that_cannot_be_found_out_is_an_alert_of_its_own(alerted: Alerted) -> None:
@@ -111,10 +114,23 @@ def test_alerts_that_cannot_be_kept_are_told_only_by_a_process_that_goes_on(aler
     assert alerted.changes() == [("ingest", "raised"), ("speed", "raised")]
 
 
-def test_a_file_that_cannot_be_read_is_not_taken_for_none(alerted: Alerted) -> None:
+def test_a_file_that_cannot_be_read_is_not_taken_for_none(
+    alerted: Alerted, caplog: pytest.LogCaptureFixture
+) -> None:
     Path(alerted.lake.config.alerts_file).mkdir(parents=True)
     with pytest.raises(InfrastructureError, match="the alerts of lag cannot be read"):
         alerted.evaluate()
+    # Where the lag itself cannot be found out, that is the failure.
+    LagAlerts(alerted.lake.pipeline, goes_on=False).take_failure(SourceError("the topic is empty"))
+    assert "the alerts of lag cannot be read" in caplog.text
+
+
+def test_the_alert_of_a_stage_that_the_pipeline_no_longer_has_is_cleared(alerted: Alerted) -> None:
+    raised = AlertState(is_raised=True, changed_at=datetime(2026, 1, 1, tzinfo=UTC))
+    write_alerts(alerted.lake.pipeline, AlertBook({"publish": raised}))
+    alerted.evaluate()
+    alerted.evaluate()
+    assert ("publish", "cleared") in alerted.changes()
 
 
 def test_a_file_that_nobody_understands_is_replaced(

@@ -350,6 +350,18 @@ def test_the_crontab_of_flights_is_the_one_of_deploy(plain: Described) -> None:
     assert (file.name, file.text) == ("oncelake-flights", Path("deploy/cron/oncelake-pipeline").read_text())
 
 
+def test_a_crontab_leaves_it_to_the_hooks_to_say_that_a_stream_is_behind(everything: Described) -> None:
+    (file,) = all_files(everything)["cron"]
+    *_, lag = (line for line in file.text.splitlines() if re.match(r"[*\d]", line))
+    words = re.search(r"bin/oncelake (lag .*?) > ", lag)
+    assert words is not None
+    command, *options = shlex.split(words[1])
+    with commands_in(oncelake)[command].make_context(command, options) as context:
+        assert (context.params["is_alerting"], context.params["pipeline"]) == (True, "flights")
+    assert "grep" not in lag
+    subprocess.run(["/bin/sh", "-n", "-c", lag.split(None, 6)[-1]], check=True)
+
+
 @pytest.mark.parametrize(
     ("zone", "nightly", "maintain"),
     [

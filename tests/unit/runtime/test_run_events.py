@@ -130,9 +130,10 @@ def test_without_the_package_a_job_is_refused(
 def test_settings_that_the_client_refuses_are_named(
     config: PipelineConfig, contract: DataContract, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask_for_events(monkeypatch, "no address")
-    with pytest.raises(ConfigError, match=r"OPENLINEAGE_URL: found settings that .* refuses"):
+    ask_for_events(monkeypatch, "me:hush@no-address")
+    with pytest.raises(ConfigError, match=r"OPENLINEAGE_URL: found settings that .* refuses") as refused:
         begin_events(config, contract, "nightly_batch")
+    assert "hush" not in str(refused.value)
 
 
 @pytest.mark.parametrize("fault", ["down", "slow", "refuses", "cannot be described"])

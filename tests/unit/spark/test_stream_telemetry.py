@@ -1,18 +1,21 @@
 """A receiver of OTLP gets what `/metrics` serves, and a span for each micro-batch."""
 
 import logging
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
+from demo.waiting import wait_until
 from pipelines.spark.stream_metrics import StreamMetric, stream_metrics
 from pipelines.spark.stream_progress import BatchFigures, RunTotals, StreamProgress
 from pipelines.spark.stream_server import family_of
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the extra otel is not installed")
 
+from pipelines.spark import stream_telemetry
 from pipelines.spark.stream_telemetry import StreamTelemetry
 from tests.support.otlp import Collector, attributes, collector
 
@@ -56,6 +59,19 @@ def test_the_metrics_are_those_of_prometheus(received: Collector) -> None:
     assert {headers["api-key"] for headers in received.headers} == {"hush"}
 
 
+def test_an_export_asks_for_the_metrics_once(received: Collector) -> None:
+    asked = list[list[StreamMetric]]()
+
+    def counted() -> list[StreamMetric]:
+        asked.append(metrics())
+        return asked[-1]
+
+    telemetry = StreamTelemetry(LABELS, counted, {"metrics"})
+    telemetry.refresh()
+    telemetry.close()
+    assert len(received.metrics()) > len(asked) > 1
+
+
 def test_a_micro_batch_is_a_span(received: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SERVICE_NAME", "ours")
     telemetry = StreamTelemetry(LABELS, metrics, {"traces"})
@@ -94,3 +110,23 @@ def test_a_collector_that_is_not_there_is_told_once_without_secrets(
     assert "figures are not exported by OTLP; the stream goes on" in told.getMessage()
     assert "hush" not in caplog.text
     assert logging.getLogger("opentelemetry").handlers == []
+
+
+def test_a_collector_that_does_not_answer_holds_nobody_up_and_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(stream_telemetry, "LAST_EXPORT_WITHIN_S", 0.1)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    library = logging.getLogger("opentelemetry")
+    with socket.socket() as silent, caplog.at_level(logging.WARNING):
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        telemetry = StreamTelemetry(LABELS, metrics, {"metrics"})
+        telemetry.refresh()
+        telemetry.close()
+        # The stream has ended, and the library has yet to complain.
+        assert library.handlers
+        wait_until(lambda: not library.handlers, "the last export has ended", 60)
+    (told,) = caplog.records
+    assert "figures are not exported by OTLP" in told.getMessage()
