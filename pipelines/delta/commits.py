@@ -1,6 +1,5 @@
 """What single commits of a Delta table did, from the files of its log."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -11,6 +10,7 @@ from pyspark.sql import SparkSession
 from pipelines.delta.epochs import Commit
 from pipelines.delta.log import delta_log
 from pipelines.delta.time_travel import commit_file
+from pipelines.delta.transaction_numbers import action_in, damaged
 
 _UNKNOWN: Final = "unknown"
 
@@ -39,12 +39,21 @@ def commits_between(spark: SparkSession, table: str, after: int, until: int) -> 
         table: the path of a Delta table.
         after: a version.
         until: a version, not older.
+
+    Raises:
+        SourceError: the file of one of them is damaged.
     """
     # The history of a table is read from its newest commit on, which may be far from these.
     for at in range(after + 1, until + 1):
-        commit = commit_file(spark, table, at).text()
-        if commit is not None:
-            yield effect_of(at, commit)
+        file = commit_file(spark, table, at)
+        commit = file.text()
+        if commit is None:
+            continue
+        try:
+            effect = effect_of(at, commit)
+        except ValueError:
+            raise damaged(file.path) from None
+        yield effect
 
 
 def commit_at(spark: SparkSession, table: str, at: int) -> Commit:
@@ -59,6 +68,9 @@ def commit_at(spark: SparkSession, table: str, at: int) -> Commit:
         spark: the session.
         table: the path of a Delta table.
         at: the version.
+
+    Raises:
+        SourceError: the file of the commit is damaged.
     """
     said: dict[str, Any] = {}
     file = commit_file(spark, table, at)
@@ -68,7 +80,9 @@ def commit_at(spark: SparkSession, table: str, at: int) -> Commit:
         lines = log.store().readAsIterator(file.path, log.newDeltaHadoopConf())
         try:
             while not said and lines.hasNext():
-                said = json.loads(lines.next()).get("commitInfo") or {}
+                said = action_in(lines.next()).get("commitInfo") or {}
+        except ValueError:
+            raise damaged(file.path) from None
         finally:
             lines.close()
     return Commit(at, said.get("operation") or _UNKNOWN, said.get("userMetadata"))
@@ -110,8 +124,12 @@ def effect_of(version: int, text: str) -> CommitEffect:
     Args:
         version: the version that it made.
         text: its file, a JSON object in each line.
+
+    Raises:
+        ValueError: it is cut off, or a line of it is no action.
     """
-    actions = [json.loads(line) for line in text.splitlines() if line]
+    # By line feeds alone: a text within a line, as the least key of a file, may hold other ends of lines.
+    actions = [action_in(line) for line in text.split("\n") if line]
     commit_info: dict[str, Any] = next(
         (action["commitInfo"] for action in actions if "commitInfo" in action), {}
     )
@@ -133,6 +151,7 @@ def effect_of(version: int, text: str) -> CommitEffect:
 
 def _days(files: Sequence[Mapping[str, Any]]) -> tuple[date, ...] | None:
     # Delta's protocol lets a commit leave them out of what it removes.
-    named = {(file.get("partitionValues") or {}).get("_event_date") for file in files}
+    values = (file.get("partitionValues") for file in files)
+    named = {str(each.get("_event_date") or "") if isinstance(each, dict) else "" for each in values}
     days = sorted(date.fromisoformat(day) for day in named if day)
     return tuple(days) if len(days) == len(named) else None
