@@ -235,7 +235,7 @@ def _any(part: _Part, value: str) -> str:
 
 
 def _kind(schema: Any) -> Any:
-    return _kind(schema["type"]) if isinstance(schema, dict) else schema
+    return _kind(schema.get("type")) if isinstance(schema, dict) else schema
 
 
 def _applied(change: Sql | None, value: str) -> str:
