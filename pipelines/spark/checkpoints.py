@@ -207,6 +207,9 @@ def note_in(text: str, path: str) -> Mapping[str, Any]:
     note = _object(text)
     if note is None or not all(type(value) in (str, int) for value in note.values()):
         raise damaged(path, "a JSON object of texts and numbers")
+    numbers = [note.get(name, 0) for name in ("since", "partitions")]
+    if type(numbers[0]) is not int or not all(_NUMBER.fullmatch(str(number)) for number in numbers):
+        raise damaged(path, "of `since` and `partitions` a number")
     return note
 
 

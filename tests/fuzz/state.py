@@ -134,6 +134,7 @@ def check_checkpoint(raw: bytes) -> None:
     assert query is None or json.loads(text)["id"] == query
     note = _or_refused(lambda: note_in(text, PATH), PATH)
     assert note is None or note == json.loads(text)
+    assert note is None or int(note.get("partitions", 0)) + note.get("since", 0) >= 0
     offsets = _or_refused(lambda: kafka_offsets_in(text, PATH), PATH)
     assert offsets is None or all(type(at) is int for ends in offsets.values() for at in ends.values())
 
@@ -254,7 +255,9 @@ TARGETS: Final = {
     "offsets": Target(
         check_offsets, [[PLAN, OF_DELTA, OF_KAFKA], [PLAN, OF_DELTA]], _offset_file, _of_texts(OFFSETS)
     ),
-    "checkpoint": Target(check_checkpoint, [{"id": "q"}, {"bronze": "x", "since": 3}, OF_KAFKA]),
+    "checkpoint": Target(
+        check_checkpoint, [{"id": "q"}, {"bronze": "x", "since": 3, "partitions": "4"}, OF_KAFKA]
+    ),
     "progress": Target(check_progress, [json.loads(PROGRESS.record())]),
     "figures": Target(check_figures, [FIGURES]),
     "refusal": Target(check_refusal, [REFUSAL]),
