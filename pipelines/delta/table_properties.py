@@ -189,13 +189,22 @@ def hidden(value: str) -> str:
     return value.encode().hex()
 
 
-def unhidden(encoded: str) -> Mapping[str, str]:
+def unhidden(encoded: str) -> str:
+    """Return what `hidden` made a property of.
+
+    Raises:
+        ValueError: it did not make this one.
+    """
+    return bytes.fromhex(encoded).decode()
+
+
+def unhidden_texts(encoded: str) -> Mapping[str, str]:
     """Return the JSON object of texts that `hidden` made a property of.
 
     Raises:
         ValueError: it is none.
     """
-    value = json.loads(bytes.fromhex(encoded).decode())
+    value = json.loads(unhidden(encoded))
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise ValueError("no JSON object of texts")
     return value

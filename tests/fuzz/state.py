@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from pipelines.delta.commits import effect_of
 from pipelines.delta.event_tables import aware
 from pipelines.delta.stream_position import positions_of
-from pipelines.delta.table_properties import hidden, parsed, unhidden
+from pipelines.delta.table_properties import hidden, parsed, unhidden, unhidden_texts
 from pipelines.delta.transaction_numbers import number_in
 from pipelines.delta.zone_rules import days_that_differ
 from pipelines.errors import SourceError
@@ -203,7 +203,7 @@ def check_commit(raw: bytes) -> None:
 def check_property(raw: bytes) -> None:
     text = _text(raw)
     readers: tuple[Callable[[str], Any], ...] = (
-        *(unhidden, aware, date.fromisoformat, int),
+        *(unhidden, unhidden_texts, aware, date.fromisoformat, int),
         lambda rules: days_that_differ(rules, RULES),
     )
     for read in readers:
