@@ -42,7 +42,8 @@ _LONGEST_SHOWN: Final = 100
 TEN_YEARS: Final = timedelta(days=3650)
 _ORDERED: Final = (NumericType, StringType, DateType, TimestampType, TimestampNTZType)
 _HOUR: Final = timedelta(hours=1)
-_INTERVAL: Final = re.compile(r"interval (\d+) (hour|day)s?")
+_INTERVAL: Final = re.compile(r"interval ([0-9]{1,18}) (hour|day)s?")
+_LONGEST: Final = 10_000_000
 
 PROPERTIES: Final[Mapping[Literal["bronze", "speed", "batch", "serving"], Mapping[str, str]]] = {
     "bronze": {
@@ -97,8 +98,14 @@ def readable_for(duration: timedelta) -> dict[str, str]:
 def removed_files_kept(spark: SparkSession, path: str) -> timedelta | None:
     """Return how long a table remembers removed files; None if it does not say, or not in hours or days."""
     text = table_property(spark, path, REMOVED_FILES)
-    match = _INTERVAL.fullmatch(text) if text else None
-    return timedelta(**{f"{match[2]}s": int(match[1])}) if match else None
+    return retention_in(text) if text else None
+
+
+def retention_in(text: str) -> timedelta | None:
+    """Return how long a property of Delta says that something is kept; None if not in hours or days."""
+    match = _INTERVAL.fullmatch(text)
+    # Of what is beyond a thousand years nobody asks how far.
+    return timedelta(**{f"{match[2]}s": min(int(match[1]), _LONGEST)}) if match else None
 
 
 def keep_versions(

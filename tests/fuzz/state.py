@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from pipelines.delta.commits import effect_of
 from pipelines.delta.event_tables import aware
 from pipelines.delta.stream_position import positions_of
-from pipelines.delta.table_properties import hidden, parsed, unhidden, unhidden_texts
+from pipelines.delta.table_properties import hidden, parsed, retention_in, unhidden, unhidden_texts
 from pipelines.delta.transaction_numbers import number_in
 from pipelines.delta.zone_rules import days_that_differ
 from pipelines.errors import SourceError
@@ -210,6 +210,12 @@ def check_property(raw: bytes) -> None:
         _or_refused(lambda read=read: parsed("/lake/batch/flights", "oncelake.x", text, read), "oncelake.x")
 
 
+def check_retention(raw: bytes) -> None:
+    text = _text(raw)
+    kept = retention_in(text)
+    assert kept is None or text.split()[2] in ("hour", "hours", "day", "days")
+
+
 def check_broker(raw: bytes) -> None:
     with TemporaryDirectory() as folder:
         (Path(folder) / "broker.json").write_bytes(raw)
@@ -267,6 +273,7 @@ TARGETS: Final = {
         check_property,
         texts=_of_texts(RULES, "2013-01-01", AT, "12", hidden('{"dedup key": "a"}'), hidden("[1]")),
     ),
+    "retention": Target(check_retention, texts=_of_texts("interval 168 hours", "interval 99999999999 days")),
     "broker": Target(check_broker, [BROKER]),
     "report": Target(check_report, [REPORT]),
     "line": Target(
