@@ -179,8 +179,8 @@ def _object(text: str | bytes) -> dict[str, Any] | None:
 def _unreadable(what: str, found: object) -> SourceError:
     return SourceError(
         f"{what} is no progress: found {str(found)[:_LONGEST_SHOWN]!r}, expected JSON as Oncelake writes it."
-        " Another program has written there. Nothing was published. See docs/publishing.md, 'Refused at the"
-        " start, with exit code 4'"
+        " Another program has written there. Nothing was published."
+        " See docs/publishing.md, 'Refused at the start, with exit code 4'"
     )
 
 

@@ -7,6 +7,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 
 from hypothesis import HealthCheck, given, seed, settings
@@ -37,7 +38,7 @@ class Fuzzing:
     def run(self, until: float, number: int) -> None:
         """Give it each document with one part changed, and then what comes at random, in rounds."""
         for raw in self.target.cases(ODD):
-            self._holds(lambda raw=raw: self._check(raw))
+            self._holds(partial(self._check, raw))
             if self.failed is not None or time.monotonic() >= until:
                 return
         while self.failed is None and time.monotonic() < until:

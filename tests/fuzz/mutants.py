@@ -93,9 +93,9 @@ def mutated(draw: st.DrawFn, document: Any) -> Any:
         if not places:
             break
         path = draw(st.sampled_from(places))
-        elsewhere = st.sampled_from(places).map(lambda other, tree=tree: copy.deepcopy(at(tree, other)))
+        elsewhere = st.sampled_from([at(tree, other) for other in places])
         value = draw(st.one_of(st.sampled_from(ODD), elsewhere, st.text(max_size=8)))
-        draw(st.sampled_from(CHANGES))(tree, path, value)
+        draw(st.sampled_from(CHANGES))(tree, path, copy.deepcopy(value))
     return nested(_DEEP) if draw(st.integers(0, 99)) == 99 else tree
 
 
@@ -148,7 +148,7 @@ def changed_once(document: Any, values: Sequence[Any], seen: set[Any]) -> Iterat
             yield tree
         for value in (*values, *near(at(document, path))):
             tree = copy.deepcopy(document)
-            _replace(tree, path, value)
+            _replace(tree, path, copy.deepcopy(value))
             yield tree
 
 

@@ -1,6 +1,7 @@
 """Schemas, and answers of a registry that may be none."""
 
 import json
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any, ClassVar, Final
@@ -98,14 +99,20 @@ class _Answers(BaseHTTPRequestHandler):
         pass
 
 
+_ASKS: Final[tuple[Callable[[ConfluentRegistry], WriterSchema | None], ...]] = (
+    lambda registry: registry.schema("7"),
+    lambda registry: registry.latest("s"),
+)
+
+
 def check_answer(raw: bytes) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), type("Answers", (_Answers,), {"answer": raw})) as server:
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.001}, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_address[1]}"
         registry = ConfluentRegistry(RegistryConfig(url=address))
-        for ask in (lambda: registry.schema("7"), lambda: registry.latest("s")):
+        for ask in _ASKS:
             try:
-                schema = ask()
+                schema = ask(registry)
             except InfrastructureError as refusal:
                 require_told(refusal, "registry.url: ")
                 continue

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -147,7 +148,8 @@ def check_progress(raw: bytes) -> None:
         assert of_record.next_batch == said["next_batch"]
         assert of_record.is_begun is said.get("is_begun", False)
         assert of_record.position >= of_record.before
-    metadata = _text(raw)
+    # Kafka's client takes no NUL.
+    metadata = _text(raw).replace("\0", "")
     committed = TopicPartition("oncelake-progress", 0, 4, metadata)
     _or_refused(lambda: SlotProgress.of(committed), "the metadata of an offset")
 
@@ -207,7 +209,7 @@ def check_property(raw: bytes) -> None:
         lambda rules: days_that_differ(rules, RULES),
     )
     for read in readers:
-        _or_refused(lambda read=read: parsed("/lake/batch/flights", "oncelake.x", text, read), "oncelake.x")
+        _or_refused(partial(parsed, "/lake/batch/flights", "oncelake.x", text, read), "oncelake.x")
 
 
 def check_retention(raw: bytes) -> None:

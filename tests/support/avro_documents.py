@@ -153,7 +153,8 @@ def fastavro_float(number: float) -> float:
     """A number as 32 bits hold it."""
     out = io.BytesIO()
     fastavro.schemaless_writer(out, "float", number)
-    return float(fastavro.schemaless_reader(io.BytesIO(out.getvalue()), "float", None))
+    number_read: Any = fastavro.schemaless_reader(io.BytesIO(out.getvalue()), "float", None)
+    return float(number_read)
 
 
 def written(schema: Any, value: Any) -> bytes:

@@ -21,13 +21,11 @@ OTHERS = {
 
 
 def slips(word: str) -> Iterator[str]:
-    """A word with two letters that change places, with one left out, with another one, with one more."""
+    """A word with two letters that change places, with one left out, and with another one."""
     middle = len(word) // 2
     yield word[: middle - 1] + word[middle] + word[middle - 1] + word[middle + 1 :]
     yield word[:middle] + word[middle + 1 :]
     yield word[:middle] + ("x" if word[middle] != "x" else "y") + word[middle + 1 :]
-    yield word + "s"
-    yield word.upper()
 
 
 def contract_of(document: Any, folder: Path) -> DataContract | None:
