@@ -21,6 +21,7 @@ _NUMBERS: Final = frozenset(
     {"cache.capacity", "cache.latest.ttl.sec", "max.retries", "retries.wait.ms", "retries.max.wait.ms"}
 )
 _LARGEST_ID: Final = 2**31 - 1
+_LARGEST_ID_SENT: Final = 2**32 - 1
 _RETRIES: Final = 5
 _NO_REGISTRY: Final = "answers, but not as a registry does; is it a page to log in?"
 _LONGEST_WAIT: Final = timedelta(seconds=5)
@@ -73,7 +74,7 @@ class ConfluentRegistry:
         version = self._ask(lambda: self._client.get_latest_version(subject))
         if version is None:
             return None
-        if type(version.schema_id) is not int:
+        if type(version.schema_id) is not int or not 0 <= version.schema_id <= _LARGEST_ID_SENT:
             raise self._no_registry("a version without the id of its schema")
         return self._whole(str(version.schema_id), version.schema)
 

@@ -3,6 +3,7 @@
 import copy
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ import yaml
 from hypothesis import strategies as st
 
 Path = tuple[str | int, ...]
+Change = Callable[[Any, Path, Any], None]
 
 _DEEP: Final = 100
 _WORDS: Final = (
@@ -79,9 +81,7 @@ def _rename(tree: Any, path: Path, value: Any) -> None:
         holder[str(value)] = holder.pop(key)
 
 
-CHANGES: Final[tuple[Callable[[Any, Path, Any], None], ...]] = (
-    *(_delete, _replace, _replace, _replace, _wrap, _double, _rename),
-)
+CHANGES: Final[tuple[Change, ...]] = (_delete, _replace, _replace, _replace, _wrap, _double, _rename)
 
 
 @st.composite
@@ -132,8 +132,24 @@ def broken(draw: st.DrawFn, whole: bytes) -> bytes:
             )
 
 
-def changed_once(document: Any, values: Sequence[Any], seen: set[Any]) -> Iterator[Any]:
-    """The document with one part missing, doubled, renamed, in a list, or replaced by one of some values.
+@dataclass(frozen=True)
+class Single:
+    """One change of a document."""
+
+    document: Any
+    path: Path
+    change: Change
+    value: Any = None
+
+    def made(self) -> Any:
+        """The document with this change; its own is left as it is."""
+        tree = copy.deepcopy(self.document)
+        self.change(tree, self.path, copy.deepcopy(self.value))
+        return tree
+
+
+def single_changes(document: Any, values: Sequence[Any], seen: set[Any]) -> Iterator[Single]:
+    """One part missing, doubled, renamed, in a list, or replaced by one of some values.
 
     Of items of a list the first is changed alone, and places that were seen before are passed over.
     """
@@ -143,13 +159,9 @@ def changed_once(document: Any, values: Sequence[Any], seen: set[Any]) -> Iterat
             continue
         seen.add(alike)
         for change in (_delete, _double, _wrap, _rename):
-            tree = copy.deepcopy(document)
-            change(tree, path, f"{path[-1]}_")
-            yield tree
+            yield Single(document, path, change, f"{path[-1]}_")
         for value in (*values, *near(at(document, path))):
-            tree = copy.deepcopy(document)
-            _replace(tree, path, copy.deepcopy(value))
-            yield tree
+            yield Single(document, path, _replace, value)
 
 
 def near(value: Any) -> list[Any]:

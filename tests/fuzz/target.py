@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any
 
 from hypothesis import strategies as st
 
 from pipelines.cli.terminal import harmless_lines
 from pipelines.errors import OncelakeError
-from tests.fuzz.mutants import as_json, changed_once, variants
+from tests.fuzz.mutants import as_json, single_changes, variants
 
 YAML = "conf/x.yml: not valid YAML: "
 _LONGEST = 50_000
@@ -36,11 +37,17 @@ class Target:
         of_documents = variants(self.documents, self.written)
         return of_documents if self.texts is None else st.one_of(of_documents, self.texts)
 
-    def cases(self, values: Sequence[Any]) -> Iterator[bytes]:
-        """Every document with one part missing, renamed, doubled, or replaced by one of these values."""
+    def cases(self, values: Sequence[Any], one_of: int = 1) -> Iterator[bytes]:
+        """Every document with one part missing, renamed, doubled, or replaced by one of these values.
+
+        Args:
+            values: what parts are replaced by.
+            one_of: only one of so many.
+        """
         seen: set[Any] = set()
-        for document in self.documents:
-            yield from map(self.written, changed_once(document, values, seen))
+        changes = chain.from_iterable(single_changes(each, values, seen) for each in self.documents)
+        for change in islice(changes, 0, None, one_of):
+            yield self.written(change.made())
 
 
 def require_told(refusal: OncelakeError, *places: str, hides: str | None = None) -> None:

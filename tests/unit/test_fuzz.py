@@ -3,7 +3,6 @@
 `make fuzz` tries more of it.
 """
 
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ def test_any_text_is_read_as_what_it_says_or_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, target in TARGETS.items() if target.documents])
 def test_a_document_of_which_one_part_is_another_is_read_as_what_it_says_or_refused(name: str) -> None:
-    for raw in islice(TARGETS[name].cases(VALUES), 0, None, ONE_OF.get(name, 1)):
+    for raw in TARGETS[name].cases(VALUES, ONE_OF.get(name, 1)):
         TARGETS[name].check(raw)
 
 
