@@ -181,7 +181,7 @@ def read(schema: Any, payload: bytes) -> Any:
 
 
 def as_document(schema: Any, value: Any) -> Any:
-    """A value as JSON has it: without fields that are null, and numbers as numbers.
+    """A value as JSON has it: without fields that are null, and moments as such.
 
     Raises:
         Undecided: it has no such form, or another reader may see another value.
@@ -231,7 +231,7 @@ def _moment_of(meaning: str, value: int) -> Any:
         moment = EPOCH + timedelta(microseconds=value if "micros" in meaning else value * 1000)
     except OverflowError:
         raise Undecided(value) from None
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond:06}" + ("" if "local" in meaning else "Z")
+    return moment.replace(tzinfo=None if "local" in meaning else UTC)
 
 
 def _is_of(schema: Any, value: Any) -> bool:

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,10 @@ def is_same(found: Any, expected: Any) -> bool:
         case list(), list():
             return len(found) == len(expected) and all(map(is_same, found, expected))
         case (int() | float(), float()) | (float(), int()):
-            return math.isclose(found, expected, rel_tol=1e-14) or np.float32(found) == np.float32(expected)
+            is_single = abs(expected) < 1e38 and bool(np.float32(found) == np.float32(expected))
+            return math.isclose(found, expected, rel_tol=1e-14) or is_single
+        case str(), datetime():
+            return datetime.fromisoformat(found) == expected
         case _:
             return type(found) is type(expected) and bool(found == expected)
 
