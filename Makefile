@@ -6,6 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 DAYS ?= 14
 SEED ?= 0
 RUNS ?= 5000
+SECONDS ?= 600
 # What contracts may not break: HEAD finds what is not committed yet; where a merge is checked, name its target.
 IN_USE ?= HEAD
 VENV := .venv
@@ -26,7 +27,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 SCHEDULERS := .venv-schedulers
 SCHEDULERS_MADE := $(SCHEDULERS)/.made-$(call key,requirements/schedulers.txt)
 
-.PHONY: help setup java demo test test-fast test-thorough test-long lint format package bench bench-full bench-peers rack-bench simulate lock lock-jars pages schema clean distclean
+.PHONY: help setup java demo test test-fast test-thorough test-long lint format package bench bench-full bench-peers rack-bench simulate fuzz lock lock-jars pages schema clean distclean
 
 help: ## Show this help
 	@echo "Oncelake. Every target does the set-up that it needs. The first time takes minutes and needs network access."
@@ -87,6 +88,9 @@ rack-bench: setup ## Measure the share of bytes that stays within the rack, with
 
 simulate: $(PACKAGE) ## Play random histories of the protocols over models of Delta and Kafka (SEED=0 RUNS=5000)
 	@$(PY) -m simulation --seed $(SEED) --runs $(RUNS)
+
+fuzz: $(PACKAGE) ## Give broken texts to all that reads texts: contracts, files of checkpoints and more (SECONDS=600 SEED=0)
+	@$(PY) -m tests.fuzz --seconds $(SECONDS) --seed $(SEED)
 
 lock: ## Maintainers: update the pinned Python dependencies (needs uv)
 	$(LOCK) --extra dev --extra demo --extra otel --constraints requirements/constraints.txt \

@@ -29,7 +29,8 @@ from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.backfill import Backfill, BackfillProgress, OffsetsGone, Tell
 from pipelines.steps.backfill import backfill as copy_missing
 
-_OFFSETS: Final = re.compile(r"(\d{1,9}):(\d{1,18})(?:\.\.(\d{1,18}))?")
+_OFFSETS: Final = re.compile(r"([0-9]{1,9}):([0-9]{1,18})(?:\.\.([0-9]{1,18}))?")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _log = logging.getLogger(__name__)
 
@@ -125,7 +126,11 @@ def _moment(option: str, text: str | None) -> datetime | None:
         raise click.UsageError(
             f"{option}: expected a time such as 2013-01-01T05:00:00Z or 2013-01-01, got {text!r}"
         ) from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    if aware < _EPOCH:
+        # Kafka takes some numbers below 0 for other questions, as -1 for the newest offset.
+        raise click.UsageError(f"{option}: expected 1970 or later, as Kafka's timestamps, got {text!r}")
+    return aware
 
 
 def _offsets(text: str) -> tuple[int, range]:

@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipelines.cli.options import CommonOptions, LogFormat
-from pipelines.cli.terminal import harmless_lines
+from pipelines.cli.terminal import harmless, harmless_lines
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import OncelakeError
@@ -356,7 +356,8 @@ def print_summary(summary: dict[str, Any], log_format: LogFormat) -> None:
     if log_format == "json":
         print(json.dumps(summary, default=str), flush=True)
         return
-    print(f"{summary['job']} {summary['pipeline']}: {summary['status']} in {summary['duration_s']:.1f} s")
+    job = f"{summary['job']} {harmless(summary['pipeline'])}"
+    print(f"{job}: {summary['status']} in {summary['duration_s']:.1f} s")
     for key, value in summary.get("counts", {}).items():
         print(f"  {key.replace('_', ' '):<20} {value:>12,}")
     for line in summary.get("lines", []):

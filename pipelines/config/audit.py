@@ -5,6 +5,8 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from pipelines.config.values import Whole
+
 
 class KnownGap(BaseModel):
     """A range of offsets that are missing from bronze for good, and accepted.
@@ -18,9 +20,9 @@ class KnownGap(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    partition: int = Field(ge=0)
-    first: int = Field(ge=0)
-    last: int = Field(ge=0)
+    partition: Whole = Field(ge=0, le=2**31 - 1)
+    first: Whole = Field(ge=0, le=2**63 - 1)
+    last: Whole = Field(ge=0, le=2**63 - 1)
     why: str = Field(min_length=1)
 
     @property
@@ -52,7 +54,7 @@ class AuditConfig(BaseModel):
     offset_gaps: Literal["fail", "warn"] = "fail"
     known_gaps: tuple[KnownGap, ...] = ()
     layer_differences: Literal["fail", "warn"] = "fail"
-    examples: int = Field(default=5, ge=0, le=100)
+    examples: Whole = Field(default=5, ge=0, le=100)
 
     @field_validator("known_gaps")
     @classmethod

@@ -28,6 +28,8 @@ from pipelines.yaml import parse_yaml
 
 # What others call such files; of two beside each other nobody would see that one is not read.
 _OTHER_ENDING: Final = ".yaml"
+_SERVERS: Final = "KAFKA_BOOTSTRAP_SERVERS"
+_LONGEST_SHOWN: Final = 100
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -209,10 +211,21 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _environment(environ: Mapping[str, str]) -> Iterator[_Source]:
-    if servers := environ.get("KAFKA_BOOTSTRAP_SERVERS"):
-        yield _Source(
-            "environment variable KAFKA_BOOTSTRAP_SERVERS", {"kafka": {"bootstrap_servers": servers}}
-        )
+    if servers := environ.get(_SERVERS):
+        _require_text(servers, f"environment variable {_SERVERS}")
+        yield _Source(f"environment variable {_SERVERS}", {"kafka": {"bootstrap_servers": servers}})
+
+
+def _require_text(value: str, where: str) -> None:
+    """Make sure that what the operating system hands over is text.
+
+    Raises:
+        ConfigError: it has bytes that are not UTF-8, which Python keeps as halves of characters.
+    """
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{where}: expected text in UTF-8, got other bytes (not shown here)") from None
 
 
 def _settings(settings: Sequence[str]) -> Iterator[_Source]:
@@ -223,6 +236,7 @@ def _settings(settings: Sequence[str]) -> Iterator[_Source]:
             # What follows the key may be a secret.
             prefix = re.split(r"[\s=]", setting.strip(), maxsplit=1)[0]
             raise ConfigError(f"--set {prefix}: expected key=value, such as kafka.topic=flights")
+        _require_text(setting, f"--set {key.encode(errors='replace').decode()}")
         quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
         value: Any = text[1:-1] if quoted else text
         if tuple(parts[:2]) not in _verbatim():
@@ -303,6 +317,7 @@ def _expand(
             raise ConfigError(
                 f"{where}: the environment variable {match[1]} is not set; set it, or change the value"
             )
+        _require_text(environ[match[1]], f"{where}: the environment variable {match[1]}")
         return environ[match[1]]
 
     if "${" in _VARIABLE.sub("", value):
@@ -338,18 +353,28 @@ def _explain(error: ErrorDetails, layers: Sequence[_Source]) -> str:
             return f"{where}: {error['msg'].removeprefix('Value error, ')}"
         case _:
             # Secrets are put in wrong places, too.
-            may_be_secret = tuple(location[:2]) in _verbatim() or "@" in repr(value)
-            shown = f"a {type(value).__name__}, not shown here" if may_be_secret else repr(value)
-            expected = (
-                error["msg"].replace("Input should be", "expected").replace("String should", "expected to")
-            )
-            return f"{where}: {expected}, got {shown}"
+            holds_others = isinstance(value, dict | list | tuple)
+            may_be_secret = holds_others or tuple(location[:2]) in _verbatim() or "@" in repr(value)
+            shown = f"a {type(value).__name__}, not shown here" if may_be_secret else _short(value)
+            return f"{where}: {_expected(error['msg'])}, got {shown}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
+
+def _expected(message: str) -> str:
+    """Return what pydantic expected, in the words of YAML."""
+    text = message.replace("Input should be", "expected").replace("String should", "expected to")
+    return text.replace("a valid tuple", "a list").replace("a valid dictionary", "keys with values")
 
 
 def _known_keys(location: Sequence[str | int]) -> list[str]:
     model: Any = PipelineConfig
-    for key in location:
-        field = getattr(model, "model_fields", {}).get(str(key))
+    # Items of a list have numbers, and their keys are those of the list's model.
+    for key in (key for key in location if isinstance(key, str)):
+        field = getattr(model, "model_fields", {}).get(key)
         kinds = (field.annotation, *get_args(field.annotation)) if field else ()
         model = next((kind for kind in kinds if hasattr(kind, "model_fields")), None)
     return sorted(set(getattr(model, "model_fields", {})) - {"name", "env"})

@@ -38,13 +38,15 @@ from pipelines.config.values import (
     Options,
     Place,
     PositiveInterval,
-    RackModeSetting,
+    RackMode,
+    Real,
     Servers,
     SparkSettings,
     Topic,
     Url,
     Variable,
     Webhook,
+    Whole,
 )
 
 Ending = Literal["audit_failed", "source_error", "failed"]
@@ -65,7 +67,7 @@ class RackConfig(_Model):
             `SPARK_EXECUTOR_ATTRIBUTE_RACK`, from which the driver learns the rack.
     """
 
-    mode: RackModeSetting = "off"
+    mode: RackMode = "off"
     variable: Variable = "NODE_RACK"
 
     @property
@@ -194,7 +196,7 @@ class QuarantineConfig(_Model):
             It must exist, on the cluster of `kafka`. A copy can arrive more than once.
     """
 
-    max_share: float = Field(default=0.5, ge=0, le=1)
+    max_share: Real = Field(default=0.5, ge=0, le=1)
     min_records: Count = 100
     dead_letter_topic: Topic | None = None
 
@@ -224,9 +226,9 @@ class BatchConfig(_Model):
             records: `refuse` ends with exit code 4, `take` rebuilds the day from the records that are left.
     """
 
-    dedup_horizon_days: int = Field(default=1, ge=0, le=366)
-    chain_horizons: int = Field(default=4, ge=2, le=366)
-    lookback_days: int = Field(default=7, ge=0, le=366)
+    dedup_horizon_days: Whole = Field(default=1, ge=0, le=366)
+    chain_horizons: Whole = Field(default=4, ge=2, le=366)
+    lookback_days: Whole = Field(default=7, ge=0, le=366)
     seal_by: Literal["kafka", "bronze"] = "kafka"
     seal_grace: AnyInterval = timedelta(minutes=15)
     seal_wait: AnyInterval = timedelta(seconds=30)
@@ -290,8 +292,8 @@ class LagConfig(_Model):
             does not cause two more messages.
     """
 
-    raise_after: int = Field(default=3, ge=2, le=1_000)
-    clear_after: int = Field(default=5, ge=2, le=1_000)
+    raise_after: Whole = Field(default=3, ge=2, le=1_000)
+    clear_after: Whole = Field(default=5, ge=2, le=1_000)
 
 
 class MetricsConfig(_Model):
@@ -304,7 +306,7 @@ class MetricsConfig(_Model):
         host: Address to listen on. Everybody who reaches it can read the metrics.
     """
 
-    port: int | None = Field(default=None, ge=1, le=65_533)
+    port: Whole | None = Field(default=None, ge=1, le=65_533)
     host: str = Field(default="127.0.0.1", min_length=1)
 
 

@@ -8,19 +8,20 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from pipelines.config.client_templates import TemplateName
 from pipelines.config.values import (
+    Bytes,
     Count,
     PositiveInterval,
     ProducerOptions,
     ProducerSecrets,
     Servers,
     Topic,
+    bytes_of,
 )
 
 PROGRESS_TOPIC: Final = "oncelake-progress"
 Retraction = Literal["tombstone", "record"]
 """What is sent for a published event that is no longer in the certified day."""
 
-_UNITS: Final = "bkmgt"
 _SHORTEST_ABSENCE: Final = timedelta(days=7)
 _SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=1)
 
@@ -63,7 +64,7 @@ class PublishConfig(BaseModel):
     slots: Count = Field(default=4, le=256)
     progress_topic: Topic = PROGRESS_TOPIC
     trigger_interval: PositiveInterval = timedelta(seconds=10)
-    max_bytes_per_trigger: str = Field(default="64m", pattern=r"^[1-9]\d*[bkmgt]$")
+    max_bytes_per_trigger: Bytes = "64m"
     transaction_timeout: PositiveInterval = timedelta(minutes=5)
     retraction: Retraction = "tombstone"
     keep_unread: PositiveInterval = timedelta(days=30)
@@ -74,8 +75,7 @@ class PublishConfig(BaseModel):
     @property
     def max_bytes(self) -> int:
         """`max_bytes_per_trigger` as a number."""
-        text = self.max_bytes_per_trigger
-        return max(int(text[:-1]) << 10 * _UNITS.index(text[-1]), 1)
+        return bytes_of(self.max_bytes_per_trigger)
 
     @field_validator("keep_unread")
     @classmethod

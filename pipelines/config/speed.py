@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pipelines.config.values import Count, PositiveInterval
+from pipelines.config.values import Bytes, Count, PositiveInterval, Real, Whole
 
 
 class SpeedConfig(BaseModel):
@@ -33,10 +33,10 @@ class SpeedConfig(BaseModel):
 
     trigger_interval: PositiveInterval = timedelta(seconds=10)
     watermark_delay: PositiveInterval
-    state_partitions: int = Field(default=8, ge=1, le=10_000)
-    state_eviction_share: float = Field(default=0.25, ge=0, le=1)
-    max_bytes_per_trigger: str | None = Field(default=None, pattern=r"^[1-9]\d*[bkmgt]$")
-    late_warn_share: float = Field(default=0.1, ge=0, le=1)
+    state_partitions: Whole = Field(default=8, ge=1, le=10_000)
+    state_eviction_share: Real = Field(default=0.25, ge=0, le=1)
+    max_bytes_per_trigger: Bytes | None = None
+    late_warn_share: Real = Field(default=0.1, ge=0, le=1)
     late_warn_records: Count = 100
 
     @property

@@ -55,6 +55,10 @@ _SECRET: Final = re.compile(
 _CLIENT_OPTION: Final = re.compile(r"(?!kafka\.)[a-z0-9._-]+")
 _LONGEST: Final = timedelta(days=3650)
 _LAST_PORT: Final = 65_535
+_BYTE_UNITS: Final = "bkmgt"
+# What Java holds, and more characters than it takes to write it.
+_LARGEST: Final = 2**63 - 1
+_LONGEST_NUMBER: Final = 20
 Option = TypeVar("Option", str, SecretStr)
 
 
@@ -162,8 +166,19 @@ def _words(command: object) -> object:
     return command
 
 
+def bytes_of(text: str) -> int:
+    """Return the number of bytes that a text such as `64m` stands for."""
+    return int(text[:-1]) << 10 * _BYTE_UNITS.index(text[-1])
+
+
+def _no_more_than_a_long(text: str) -> str:
+    if len(text) > _LONGEST_NUMBER or bytes_of(text) > _LARGEST:
+        raise ValueError(f"expected {_LARGEST} bytes at most, such as '64m', got '{text[:_LONGEST_NUMBER]}'")
+    return text
+
+
 def _as_text(value: object) -> object:
-    # YAML reads 1.10 and 010 as other numbers than are written, so only truths are taken as they are.
+    # YAML reads 1.10 as another number than is written, so only truths are taken as they are.
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):
@@ -191,9 +206,11 @@ def _no_owned_setting(settings: dict[str, str]) -> dict[str, str]:
     return settings
 
 
-def _off(mode: object) -> object:
-    # YAML takes the word off for false.
-    return "off" if mode is False else mode
+def _no_truth(value: object) -> object:
+    # To Python true is 1.
+    if isinstance(value, bool):
+        raise ValueError(f"expected a number, got {str(value).lower()}")
+    return value
 
 
 def _a_place(root: str) -> str:
@@ -220,9 +237,11 @@ Group = Annotated[str, Field(pattern=r"^([a-zA-Z0-9._-]|\{env\}|\{pipeline\}){1,
 Url = Annotated[str, AfterValidator(_an_address)]
 Place = Annotated[str, Field(pattern=r"^[^`'\"\s]+$"), AfterValidator(_a_place)]
 RackMode = Literal["off", "client", "placement"]
-RackModeSetting = Annotated[RackMode, BeforeValidator(_off)]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-Count = Annotated[int, Field(ge=1, le=2**63 - 1)]
+Whole = Annotated[int, BeforeValidator(_no_truth)]
+Real = Annotated[float, BeforeValidator(_no_truth)]
+Count = Annotated[Whole, Field(ge=1, le=2**63 - 1)]
+Bytes = Annotated[str, Field(pattern=r"^[1-9]\d*[bkmgt]$"), AfterValidator(_no_more_than_a_long)]
 AnyInterval = Annotated[Interval, AfterValidator(_not_too_long)]
 PositiveInterval = Annotated[Interval, AfterValidator(_some_time)]
 LeaseInterval = Annotated[PositiveInterval, AfterValidator(_some_seconds)]

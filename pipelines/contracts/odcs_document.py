@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from open_data_contract_standard.model import (
+    CustomProperty,
     DataQuality,
     OpenDataContractStandard,
     SchemaObject,
     SchemaProperty,
+    ServiceLevelAgreementProperty,
 )
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -39,6 +41,7 @@ _EXPECTED: Final = {
 }
 # Below this share of equal letters two names are two names.
 _ALIKE: Final = 0.85
+_SHORTEST_ALIKE: Final = 4
 _LONGEST_SHOWN: Final = 60
 
 Reason = tuple[str, str]
@@ -115,8 +118,7 @@ def _reason(error: ErrorDetails) -> str:
         return f"expected values as `- value: {value}`, got {_short(value)}"
     expected = _EXPECTED.get(error["type"])
     expectation = f"expected {expected}" if expected else error["msg"]
-    hint = " (in YAML, no, off, yes and on are booleans, too)" if isinstance(value, bool) else ""
-    return f"{expectation}, got {_short(value)}{hint}"
+    return f"{expectation}, got {_short(value)}"
 
 
 def _short(value: Any) -> str:
@@ -127,6 +129,7 @@ def _short(value: Any) -> str:
 def _misplaced(content: Mapping[str, Any]) -> Iterator[Reason]:
     yield from _custom(content, "", ())
     for level in _dicts(content.get("slaProperties")):
+        yield from _unknown(level, "slaProperties", ServiceLevelAgreementProperty.model_fields)
         if level.get("property") != "freshness" and _near(str(level.get("property")), ["freshness"]):
             yield "slaProperties", f"{level['property']!r} is unknown; did you mean 'freshness'?"
     for item in _dicts(content.get("schema")):
@@ -167,6 +170,7 @@ def _custom(item: Mapping[str, Any], place: str, read: tuple[str, ...]) -> Itera
     """Yield what of custom properties would be ignored, though it was meant for Oncelake."""
     location, seen = f"{place}customProperties", set()
     for custom_property in _dicts(item.get("customProperties")):
+        yield from _unknown(custom_property, f"{place}customProperties", CustomProperty.model_fields)
         name = str(custom_property.get("property"))
         if name in seen and name in read:
             yield f"{location}.{name}", "found twice; remove one"
@@ -185,8 +189,18 @@ def _meant(name: str, known_names: Any) -> str:
 
 def _near(name: str, known_names: list[str]) -> str | None:
     plain = {_letters(one): one for one in known_names}
-    matches = difflib.get_close_matches(_letters(name), plain, n=1, cutoff=_ALIKE)
+    letters = _letters(name)
+    matches = difflib.get_close_matches(letters, plain, n=1, cutoff=_ALIKE)
+    matches = matches or [one for one in plain if _is_slip(letters, one)]
     return plain[matches[0]] if matches else None
+
+
+def _is_slip(name: str, known_name: str) -> bool:
+    """Return whether one letter is another, or two have changed places: that makes short names less alike."""
+    if len(name) != len(known_name) or len(name) < _SHORTEST_ALIKE:
+        return False
+    pairs = [pair for pair in zip(name, known_name, strict=True) if pair[0] != pair[1]]
+    return len(pairs) == 1 or (len(pairs) == 2 and pairs[0] == pairs[1][::-1])
 
 
 def _letters(name: str) -> str:

@@ -1,6 +1,5 @@
 """What single commits of a Delta table did, from the files of its log."""
 
-import json
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pyspark.sql import SparkSession
 from pipelines.delta.epochs import Commit
 from pipelines.delta.log import delta_log
 from pipelines.delta.time_travel import commit_file
+from pipelines.delta.transaction_numbers import action_in, damaged
 
 _UNKNOWN: Final = "unknown"
 _FEW: Final = 20
@@ -41,12 +41,21 @@ def commits_between(spark: SparkSession, table: str, after: int, until: int) -> 
         table: the path of a Delta table.
         after: a version.
         until: a version, not older.
+
+    Raises:
+        SourceError: the file of one of them is damaged.
     """
     # The history of a table is read from its newest commit on, which may be far from these.
     for at in range(after + 1, until + 1):
-        commit = commit_file(spark, table, at).text()
-        if commit is not None:
-            yield effect_of(at, commit)
+        file = commit_file(spark, table, at)
+        commit = file.text()
+        if commit is None:
+            continue
+        try:
+            effect = effect_of(at, commit)
+        except ValueError:
+            raise damaged(file.path) from None
+        yield effect
 
 
 def commit_at(spark: SparkSession, table: str, at: int) -> Commit:
@@ -61,6 +70,9 @@ def commit_at(spark: SparkSession, table: str, at: int) -> Commit:
         spark: the session.
         table: the path of a Delta table.
         at: the version.
+
+    Raises:
+        SourceError: the file of the commit is damaged.
     """
     # It comes first in the file, so of a large commit little is read.
     with closing(_actions(spark, table, at)) as actions:
@@ -96,7 +108,11 @@ def _leaves_files(spark: SparkSession, table: str, at: int) -> bool:
 
 
 def _actions(spark: SparkSession, table: str, at: int) -> Generator[dict[str, Any], None, None]:
-    """Yield the actions of a commit in their order, as they are asked for; none if the log lacks it."""
+    """Yield the actions of a commit in their order, as they are asked for; none if the log lacks it.
+
+    Raises:
+        SourceError: the file of the commit is damaged.
+    """
     file = commit_file(spark, table, at)
     if not file.exists():
         return
@@ -104,7 +120,9 @@ def _actions(spark: SparkSession, table: str, at: int) -> Generator[dict[str, An
     lines = log.store().readAsIterator(file.path, log.newDeltaHadoopConf())
     try:
         while lines.hasNext():
-            yield json.loads(lines.next())
+            yield action_in(lines.next())
+    except ValueError:
+        raise damaged(file.path) from None
     finally:
         lines.close()
 
@@ -145,8 +163,12 @@ def effect_of(version: int, text: str) -> CommitEffect:
     Args:
         version: the version that it made.
         text: its file, a JSON object in each line.
+
+    Raises:
+        ValueError: it is cut off, or a line of it is no action.
     """
-    actions = [json.loads(line) for line in text.splitlines() if line]
+    # By line feeds alone: a text within a line, as the least key of a file, may hold other ends of lines.
+    actions = [action_in(line) for line in text.split("\n") if line]
     commit_info: dict[str, Any] = next(
         (action["commitInfo"] for action in actions if "commitInfo" in action), {}
     )
@@ -168,6 +190,7 @@ def effect_of(version: int, text: str) -> CommitEffect:
 
 def _days(files: Sequence[Mapping[str, Any]]) -> tuple[date, ...] | None:
     # Delta's protocol lets a commit leave them out of what it removes.
-    named = {(file.get("partitionValues") or {}).get("_event_date") for file in files}
+    values = (file.get("partitionValues") for file in files)
+    named = {str(each.get("_event_date") or "") if isinstance(each, dict) else "" for each in values}
     days = sorted(date.fromisoformat(day) for day in named if day)
     return tuple(days) if len(days) == len(named) else None

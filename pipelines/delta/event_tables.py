@@ -17,11 +17,12 @@ from pipelines.delta.table_properties import (
     TEN_YEARS,
     hidden,
     keep_versions,
+    parsed,
     readable_for,
     set_table_property,
     statistics_of,
     table_property,
-    unhidden,
+    unhidden_texts,
 )
 from pipelines.delta.tables import ensure_table, exists, shape
 from pipelines.delta.zone_rules import keep_rules, require_same_rules
@@ -52,7 +53,7 @@ def ensure_speed(pipeline: Pipeline) -> None:
     encoded = hidden(json.dumps(configured))
     stored = table_property(spark, path, DEDUP) if exists(spark, path) else encoded
     if stored is not None:
-        _same_dedup(path, json.loads(unhidden(stored)), configured)
+        _same_dedup(path, parsed(path, DEDUP, stored, unhidden_texts), configured)
     schema = events_schema(pipeline.contract)
     looked_up = (*pipeline.contract.key, pipeline.contract.event_time, *shape(ORIGIN_COLUMNS).names)
     properties = {
@@ -83,7 +84,7 @@ def by_clock_since(pipeline: Pipeline) -> datetime:
         if exists(pipeline.spark, path)
         else ALWAYS.isoformat()
     )
-    return NOT_YET if since is None else datetime.fromisoformat(since)
+    return NOT_YET if since is None else parsed(path, BY_CLOCK_SINCE, since, aware)
 
 
 def require_same_dedup(pipeline: Pipeline) -> None:
@@ -95,7 +96,19 @@ def require_same_dedup(pipeline: Pipeline) -> None:
     path = pipeline.table("speed")
     stored = table_property(pipeline.spark, path, DEDUP) if exists(pipeline.spark, path) else None
     if stored is not None:
-        _same_dedup(path, json.loads(unhidden(stored)), _dedup(pipeline))
+        _same_dedup(path, parsed(path, DEDUP, stored, unhidden_texts), _dedup(pipeline))
+
+
+def aware(text: str) -> datetime:
+    """Return a moment that a property keeps.
+
+    Raises:
+        ValueError: it is none, or names no offset.
+    """
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError("no offset")
+    return moment
 
 
 def _same_dedup(path: str, stored: Mapping[str, str], configured: Mapping[str, str]) -> None:
@@ -170,7 +183,7 @@ def require_same_days(pipeline: Pipeline) -> None:
 def _same_days(spark: SparkSession, table: str, contract: DataContract) -> str | None:
     """Return the rule that the table remembers, hidden; None for one that was made before it did."""
     stored = table_property(spark, table, DAYS)
-    changes = _changes(json.loads(unhidden(stored)), _days(contract)) if stored else []
+    changes = _changes(parsed(table, DAYS, stored, unhidden_texts), _days(contract)) if stored else []
     if changes and not DeltaTable.forPath(spark, table).toDF().isEmpty():
         raise ConfigError(
             f"{table}: its days were built by another rule than the contract has now. {'; '.join(changes)}."

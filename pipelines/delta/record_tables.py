@@ -13,6 +13,7 @@ from pipelines.delta.table_properties import (
     APPEND_ONLY,
     CHANGE_DATA_FEED,
     TOPIC_ID,
+    parsed,
     statistics_of,
     table_property,
     unhidden,
@@ -63,8 +64,9 @@ def ensure_quarantine(pipeline: Pipeline) -> None:
 
 def topic_of_bronze(pipeline: Pipeline) -> str | None:
     """Return Kafka's id of the topic that bronze was filled from; None if bronze does not know it."""
-    topic_id = table_property(pipeline.spark, pipeline.table("bronze"), TOPIC_ID)
-    return None if topic_id is None else unhidden(topic_id)
+    table = pipeline.table("bronze")
+    topic_id = table_property(pipeline.spark, table, TOPIC_ID)
+    return None if topic_id is None else parsed(table, TOPIC_ID, topic_id, unhidden)
 
 
 def require_table(pipeline: Pipeline, layer: Literal["bronze", "quarantine"]) -> str:

@@ -14,7 +14,7 @@ from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import shape, small_frame, version
 from pipelines.records.decode import RECORD_ID
 from pipelines.records.watermark import HELD_BACK
-from pipelines.spark.checkpoints import offsets_of, query_files, sources_of
+from pipelines.spark.checkpoints import damaged, offsets_of, query_files, sources_of
 from pipelines.spark.pipeline import Pipeline
 
 _FILE: Final = "_file"
@@ -110,7 +110,7 @@ def first_unread_version(pipeline: Pipeline, query: TableQuery = "speed") -> int
     checkpoint = pipeline.checkpoint(query)
     done = query_files(pipeline.spark, checkpoint).next_batch - 1
     offsets = offsets_of(pipeline.spark, checkpoint, done) if done >= 0 else None
-    first = positions_of(offsets)[0] if offsets else None
+    first = positions_of(offsets, f"{checkpoint}/offsets/{done}")[0] if offsets else None
     return None if first is None or first.is_start else first.version
 
 
@@ -133,7 +133,7 @@ def start_version(pipeline: Pipeline, batch: int | None = None) -> int | None:
     if batch < 0:
         return version(spark, pipeline.table("bronze"))
     offsets = offsets_of(spark, checkpoint, batch)
-    position = positions_of(offsets)[0] if offsets else None
+    position = positions_of(offsets, f"{checkpoint}/offsets/{batch}")[0] if offsets else None
     return position.version if position and position.is_start else None
 
 
@@ -161,20 +161,25 @@ class Position:
 _FIRST_FILE: Final = 0
 
 
-def positions_of(offsets: str) -> list[Position | None]:
+def positions_of(offsets: str, path: str) -> list[Position | None]:
     """Return how far a micro-batch goes in each of its sources, which are Delta tables.
 
     Args:
         offsets: the text of its offset file (`OffsetSeqLog` of Spark), whose lines for sources, in the order
             of the plan, are `DeltaSourceOffset` of Delta.
+        path: the file, for messages.
 
     Returns:
         For each source its position; None where it has none yet.
+
+    Raises:
+        SourceError: the file is damaged.
     """
-    return [None if line == "-" else _position(json.loads(line)) for line in sources_of(offsets)]
+    return [None if line == "-" else _position(json.loads(line), path) for line in sources_of(offsets)]
 
 
-def _position(offset: dict[str, Any]) -> Position:
-    is_start = bool(offset["isStartingVersion"])
-    is_whole = not is_start and int(offset["index"]) < _FIRST_FILE
-    return Position(int(offset["reservoirVersion"]), is_start, is_whole)
+def _position(offset: dict[str, Any], path: str) -> Position:
+    version, index, is_start = (offset.get(key) for key in ("reservoirVersion", "index", "isStartingVersion"))
+    if type(version) is not int or type(index) is not int or type(is_start) is not bool:
+        raise damaged(path, "reservoirVersion, index and isStartingVersion of each source, as Delta has them")
+    return Position(version, is_start, not is_start and index < _FIRST_FILE)

@@ -3,10 +3,11 @@
 A table that an earlier release made may lack any of them. `docs/tables.md` is made from here.
 """
 
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DateType, NumericType, StringType, StructType, TimestampNTZType, TimestampType
@@ -35,10 +36,14 @@ LOG_KEPT: Final = "delta.logRetentionDuration"
 REMOVED_FILES: Final = "delta.deletedFileRetentionDuration"
 STATISTICS: Final = "delta.dataSkippingStatsColumns"
 
+T = TypeVar("T")
+
+_LONGEST_SHOWN: Final = 100
 TEN_YEARS: Final = timedelta(days=3650)
 _ORDERED: Final = (NumericType, StringType, DateType, TimestampType, TimestampNTZType)
 _HOUR: Final = timedelta(hours=1)
-_INTERVAL: Final = re.compile(r"interval (\d+) (hour|day)s?")
+_INTERVAL: Final = re.compile(r"interval ([0-9]{1,18}) (hour|day)s?")
+_LONGEST: Final = 10_000_000
 
 PROPERTIES: Final[Mapping[Literal["bronze", "speed", "batch", "serving"], Mapping[str, str]]] = {
     "bronze": {
@@ -93,8 +98,14 @@ def readable_for(duration: timedelta) -> dict[str, str]:
 def removed_files_kept(spark: SparkSession, path: str) -> timedelta | None:
     """Return how long a table remembers removed files; None if it does not say, or not in hours or days."""
     text = table_property(spark, path, REMOVED_FILES)
-    match = _INTERVAL.fullmatch(text) if text else None
-    return timedelta(**{f"{match[2]}s": int(match[1])}) if match else None
+    return retention_in(text) if text else None
+
+
+def retention_in(text: str) -> timedelta | None:
+    """Return how long a property of Delta says that something is kept; None if not in hours or days."""
+    match = _INTERVAL.fullmatch(text)
+    # Of what is beyond a thousand years nobody asks how far.
+    return timedelta(**{f"{match[2]}s": min(int(match[1]), _LONGEST)}) if match else None
 
 
 def keep_versions(
@@ -132,6 +143,28 @@ def table_property(spark: SparkSession, path: str, key: str) -> str | None:
     return None if found.isEmpty() else str(found.get())
 
 
+def parsed(path: str, key: str, text: str, parse: Callable[[str], T]) -> T:
+    """Return what a property of Oncelake's own says.
+
+    Args:
+        path: the table, for messages.
+        key: the property.
+        text: its value.
+        parse: reads it; raises ValueError for what Oncelake does not write.
+
+    Raises:
+        SourceError: it is not as Oncelake writes it.
+    """
+    try:
+        return parse(text)
+    except (ValueError, RecursionError):
+        raise SourceError(
+            f"{path}: property {key}: found {text[:_LONGEST_SHOWN]!r}, expected it as Oncelake writes it (see"
+            " docs/tables.md): somebody has set it. Nothing was changed. Set it to what it was, as in the"
+            " table's history or a backup"
+        ) from None
+
+
 def set_table_property(spark: SparkSession, path: str, key: str, value: str) -> None:
     """Set a property of a Delta table to a value without quotes."""
     set_table_properties(spark, path, {key: value})
@@ -164,5 +197,21 @@ def hidden(value: str) -> str:
 
 
 def unhidden(encoded: str) -> str:
-    """Return what `hidden` made a property of."""
+    """Return what `hidden` made a property of.
+
+    Raises:
+        ValueError: it did not make this one.
+    """
     return bytes.fromhex(encoded).decode()
+
+
+def unhidden_texts(encoded: str) -> Mapping[str, str]:
+    """Return the JSON object of texts that `hidden` made a property of.
+
+    Raises:
+        ValueError: it is none.
+    """
+    value = json.loads(unhidden(encoded))
+    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+        raise ValueError("no JSON object of texts")
+    return value

@@ -54,11 +54,7 @@ def newest_number(spark: SparkSession, snapshot: Any, application: str) -> int |
         try:
             number = number_in(text, application)
         except ValueError:
-            raise SourceError(
-                f"{file.getPath()}: the file of a commit is empty or cut off, as after a crash of the machine"
-                " or a full disk; expected lines of JSON. What it had committed is lost to readers. Nothing"
-                " was changed. See docs/runbook.md, 'A commit is damaged'"
-            ) from None
+            raise damaged(file.getPath()) from None
         if number is not None:
             return number
     return None
@@ -97,13 +93,43 @@ def number_in(commit: str, application: str) -> int | None:
         application: the application's id.
 
     Raises:
-        ValueError: the text is empty, or its end is missing.
+        ValueError: the text is empty, its end is missing, or a line that was looked at is no action.
     """
     # By line feeds alone: a text within a line may hold other ends of lines.
     lines = commit.rstrip("\n").split("\n")
-    json.loads(lines[-1])
+    action_in(lines[-1])
     for line in lines:
-        taken = json.loads(line).get("txn") if '"txn"' in line else None
-        if taken and taken["appId"] == application:
-            return int(taken["version"])
+        taken = action_in(line).get("txn") if '"txn"' in line else None
+        match taken:
+            case None:
+                continue
+            case {"appId": str() as name, "version": int() as number}:
+                if name == application:
+                    return number
+            case _:
+                raise ValueError("a transaction without an application or a number")
     return None
+
+
+def action_in(line: str) -> dict[str, Any]:
+    """Return the action that a line of a commit stands for, as parsed JSON.
+
+    Raises:
+        ValueError: it stands for none.
+    """
+    try:
+        action = json.loads(line)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(action, dict) or not all(isinstance(part, dict) for part in action.values()):
+        raise ValueError("no action of a commit")
+    return action
+
+
+def damaged(path: object) -> SourceError:
+    """Return the refusal of the file of a commit."""
+    return SourceError(
+        f"{path}: the file of a commit is empty or cut off, as after a crash of the machine"
+        " or a full disk; expected lines of JSON. What it had committed is lost to readers. Nothing"
+        " was changed. See docs/runbook.md, 'A commit is damaged'"
+    )

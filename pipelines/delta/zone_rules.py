@@ -5,6 +5,7 @@ to the other one. Days that are there keep theirs, and a day that is rebuilt bes
 twice, or not at all. Only days that are stored matter, so a decree for future days stops nothing.
 """
 
+import re
 from bisect import bisect_right
 from datetime import UTC, date, datetime
 from functools import cache
@@ -15,9 +16,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.delta.io import read
-from pipelines.delta.table_properties import ZONE_RULES, set_table_property, table_property
+from pipelines.delta.table_properties import ZONE_RULES, parsed, set_table_property, table_property
 from pipelines.errors import SourceError
 
+_CHANGE: Final = re.compile(r"([0-9]{1,10})([+-][0-9]{1,5})")
+_DAY_S: Final = 24 * 60 * 60
 _FIRST: Final = int(datetime(1970, 1, 1, tzinfo=UTC).timestamp())
 _LAST: Final = int(datetime(2051, 1, 1, tzinfo=UTC).timestamp())
 
@@ -40,7 +43,11 @@ def _rules_of(jvm: Any, zone: str) -> str:
 
 
 def days_that_differ(old_rules: str, new_rules: str) -> list[tuple[date, date]]:
-    """Return the first and last day of each span in which two results of `zone_rules` differ."""
+    """Return the first and last day of each span in which two results of `zone_rules` differ.
+
+    Raises:
+        ValueError: one is no result of it.
+    """
     both = _changes(old_rules), _changes(new_rules)
     ends = sorted({at for changes in both for at, _ in changes} | {_LAST})
     spans = []
@@ -68,7 +75,9 @@ def require_same_rules(spark: SparkSession, table: str, zone: str) -> str | None
     stored_rules, current_rules = table_property(spark, table, ZONE_RULES), zone_rules(spark, zone)
     if stored_rules == current_rules:
         return None
-    spans = days_that_differ(stored_rules, current_rules) if stored_rules else []
+    spans = []
+    if stored_rules:
+        spans = parsed(table, ZONE_RULES, stored_rules, lambda rules: days_that_differ(rules, current_rules))
     if spans:
         of_them = " OR ".join(f"_event_date BETWEEN DATE'{first}' AND DATE'{last}'" for first, last in spans)
         days = read(spark, table).where(of_them)
@@ -94,8 +103,18 @@ def keep_rules(spark: SparkSession, table: str, zone: str) -> None:
 
 
 def _changes(rules: str) -> list[tuple[int, int]]:
-    parts = (part.replace("-", "+-").split("+") for part in rules.split())
-    return [(int(at), int(offset)) for at, offset in parts]
+    changes = [_change(part) for part in rules.split()]
+    if not changes or changes[0][0] != _FIRST or changes != sorted(changes):
+        raise ValueError("no rules of a time zone")
+    return changes
+
+
+def _change(text: str) -> tuple[int, int]:
+    parts = _CHANGE.fullmatch(text)
+    at, offset = (int(parts[1]), int(parts[2])) if parts else (_LAST, 0)
+    if not _FIRST <= at < _LAST or abs(offset) > _DAY_S:
+        raise ValueError(f"{text}: no change of an offset")
+    return at, offset
 
 
 def _day(local: int) -> date:

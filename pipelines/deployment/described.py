@@ -28,6 +28,7 @@ _UNKNOWN_BY_KEY: Final = {
 _SECRET_SECTIONS: Final = ("kafka.secrets.", "registry.secrets.", "publish.secrets.", "notify.headers.")
 # A longer one with one hyphen may have its value behind the letter.
 _OPTION_NAME: Final = re.compile(r"-[A-Za-z]|--[A-Za-z][A-Za-z-]*")
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._-]+")
 _SHORTEST_PAUSE: Final = timedelta(hours=1)
 _STEP: Final = timedelta(minutes=30)
@@ -126,7 +127,7 @@ class Described:
             ConfigError: it is in an environment variable, or no number.
         """
         text = self.spark_setting(name)
-        if text is not None and not text.isdecimal():
+        if text is not None and not _NUMBER.fullmatch(text):
             raise ConfigError(f"spark.conf.{name}: expected a number, got {text!r}")
         return None if text is None else int(text)
 

@@ -123,7 +123,7 @@ class Pods:
     def driver_bytes(self) -> int:
         """Return the memory of the driver, which has Spark's default where the configuration says nothing."""
         text = self.described.spark_setting("spark.driver.memory") or "1g"
-        match = re.fullmatch(r"(\d+)([kmgt]?)b?", text.lower())
+        match = re.fullmatch(r"([0-9]{1,15})([kmgt]?)b?", text.lower())
         if match is None:
             raise ConfigError(f"spark.conf.spark.driver.memory: expected a size such as 3g, got {text!r}")
         return int(match[1]) << (_MEMORY_UNITS[match[2]] or _MEMORY_UNITS["m"])

@@ -8,6 +8,7 @@ stands for, whatever the file says, and from the file the expectations that peop
 
 import hashlib
 import json
+import math
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ from pipelines.resources import resource
 _FOLDER: Final = "base/gx"
 _CONTEXT_FILES: Final = ("great_expectations.yml", ".gitignore")
 _MARK: Final = "oncelake"
+# Far from where Python ends.
+_DEEPEST: Final = 64
 _SEVERITIES: Final = ("critical", "warning", "info")
 
 
@@ -153,7 +156,10 @@ def _plain(value: Any) -> Any:
 def _read(path: Path, name: str) -> Json:
     """Return the suite in a file; empty if there is none."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
+        text = path.read_text(encoding="utf-8")
+        document = json.loads(text, parse_constant=_no_number, parse_float=_finite)
+        if _is_deeper_than(document, _DEEPEST):
+            raise ValueError(f"more than {_DEEPEST} levels")
     except FileNotFoundError:
         if path.is_symlink():
             raise ConfigError(f"{path}: links to {path.readlink()}, which is not there") from None
@@ -170,6 +176,18 @@ def _read(path: Path, name: str) -> Json:
         if reason := _no_expectation(expectation):
             raise ConfigError(f"{path}: expectations[{number}]: {reason}")
     return document
+
+
+def _is_deeper_than(value: Any, levels: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels == 0 or any(_is_deeper_than(item, levels - 1) for item in inner)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text} is more than a number of 64 bits holds")
+    return number
 
 
 def _no_number(text: str) -> float:

@@ -24,6 +24,7 @@ END: Final = "_end"
 # What is behind a value must not look like it by chance; nothing hangs on nobody knowing it.
 PAYLOAD_END: Final = "X'9E3779B97F4A7C15'"
 
+_MOST_PARTS: Final = 20_000
 _TIMES_OF_DAY: Final = ("time-millis", "time-micros")
 _JSON_TIMES: Final = (
     "map('timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", 'timeZone', 'UTC',"
@@ -44,12 +45,14 @@ class _Part:
         shown: makes of SQL for what Spark has read SQL for what is meant; None where they are the same.
         broken: makes of it an SQL condition that is true if a text in it is not UTF-8; None without texts.
         is_scalar: whether it holds no others.
+        parts: how many parts it has, with those of the types that it names.
     """
 
     schema: Any
     shown: Sql | None = None
     broken: Sql | None = None
     is_scalar: bool = True
+    parts: int = 1
 
 
 def as_read(text: str, payload: str) -> str:
@@ -98,7 +101,11 @@ def has_broken_text(text: str, read: str, document: str) -> str:
 
 
 def _root(text: str) -> _Part:
-    return _part(json.loads(text), "", {})
+    root = _part(json.loads(text), "", {})
+    # A few types that name each other twice stand for more SQL than any memory holds.
+    if root.parts > _MOST_PARTS:
+        raise ValueError(f"the types that it names stand for more than {_MOST_PARTS:,} parts")
+    return root
 
 
 def _part(node: Any, namespace: str, named_parts: dict[str, _Part]) -> _Part:
@@ -164,7 +171,8 @@ def _record(
     # Defaults and aliases are for readers of another schema.
     schema: dict[str, Any] = {key: node[key] for key in ("type", "name", "namespace") if key in node}
     schema["fields"] = [{"name": c, "type": p.schema} for c, p in zip(read, parts, strict=True)]
-    named_parts[full] = _Part(schema, shown, broken if texts else None, is_scalar=False)
+    count = 1 + sum(part.parts for part in parts)
+    named_parts[full] = _Part(schema, shown, broken if texts else None, is_scalar=False, parts=count)
     return named_parts[full]
 
 
@@ -187,6 +195,7 @@ def _array(node: dict[str, Any], items: _Part) -> _Part:
         (lambda v: f"transform({v}, _x -> {shown('_x')})") if shown else None,
         (lambda v: f"exists({v}, _x -> {broken('_x')})") if broken else None,
         is_scalar=False,
+        parts=1 + items.parts,
     )
 
 
@@ -202,14 +211,16 @@ def _map(node: dict[str, Any], values: _Part) -> _Part:
         (lambda v: f"transform_values({v}, (_k, _x) -> {shown('_x')})") if shown else None,
         broken,
         is_scalar=False,
+        parts=1 + values.parts,
     )
 
 
 def _union(members: list[_Part]) -> _Part:
     schema = [member.schema for member in members]
+    count = 1 + sum(member.parts for member in members)
     set_ = [member for member in members if _kind(member.schema) != "null"]
     if len(set_) == 1:
-        return _Part(schema, set_[0].shown, set_[0].broken, set_[0].is_scalar)
+        return _Part(schema, set_[0].shown, set_[0].broken, set_[0].is_scalar, count)
     if not set_ or {_kind(member.schema) for member in set_} in ({"int", "long"}, {"float", "double"}):
         return _Part(schema)
 
@@ -225,7 +236,7 @@ def _union(members: list[_Part]) -> _Part:
     def broken(value: str) -> str:
         return f"({' OR '.join(inner(f'{value}.member{number}') for number, inner in texts)})"
 
-    return _Part(schema, shown, broken if texts else None)
+    return _Part(schema, shown, broken if texts else None, parts=count)
 
 
 def _any(part: _Part, value: str) -> str:
@@ -235,7 +246,7 @@ def _any(part: _Part, value: str) -> str:
 
 
 def _kind(schema: Any) -> Any:
-    return _kind(schema["type"]) if isinstance(schema, dict) else schema
+    return _kind(schema.get("type")) if isinstance(schema, dict) else schema
 
 
 def _applied(change: Sql | None, value: str) -> str:

@@ -34,6 +34,7 @@ _TYPES: Final[dict[str, DataType]] = {
 _FORMATS: Final[dict[str, DataType]] = {"date-time": TimestampType(), "date": DateType()}
 _JOINTS: Final = ("allOf", "anyOf", "oneOf")
 _DIGITS_OF_LONG: Final = 18
+_MOST_FOLLOWED: Final = 20_000
 
 Names = frozenset[str]
 _NONE: Final[Names] = frozenset()
@@ -61,6 +62,7 @@ class JsonColumns:
 
     def __init__(self, document: Any) -> None:
         self.document = document
+        self._followed = 0
 
     def part(self, node: Any, seen: Names = _NONE) -> tuple[DataType, bool]:
         """Return the type of a part, and whether it may be null.
@@ -159,7 +161,14 @@ class JsonColumns:
         return all(says)
 
     def _target(self, reference: str) -> Any:
-        """Return what a reference within the document leads to; None if it leads elsewhere."""
+        """Return what a reference within the document leads to; None if it leads elsewhere.
+
+        Raises:
+            ValueError: too many were followed: a few that fork again and again have no end in practice.
+        """
+        self._followed += 1
+        if self._followed > _MOST_FOLLOWED:
+            raise ValueError(f"its references ($ref) stand for more than {_MOST_FOLLOWED:,} parts")
         own = self.document.get("$id") if isinstance(self.document, dict) else None
         place = reference.removeprefix(own) if isinstance(own, str) else reference
         if place and not place.startswith("#"):

@@ -3,13 +3,14 @@
 import json
 from typing import Final
 
-from pyspark.sql.types import MapType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from pipelines.errors import ContractError
 from pipelines.formats.catalog import format_of_kind
 from pipelines.registry.wire_format import WriterSchema
 
 _SHOWN: Final = 60
+_MOST_PARTS: Final = 20_000
 
 
 def columns_of(schema: WriterSchema) -> StructType:
@@ -32,6 +33,8 @@ def columns_of(schema: WriterSchema) -> StructType:
         if value_format is None:
             raise ValueError(f"no value format reads by schemas of the kind {schema.kind}")
         kind = value_format.columns(schema.text)
+        if _parts(kind, {}) > _MOST_PARTS:
+            raise ValueError(f"the types that it names stand for more than {_MOST_PARTS:,} parts")
     except RecursionError:
         raise ContractError(f"{place}: no decoding can be made of it: it is nested too deeply") from None
     except json.JSONDecodeError as error:
@@ -52,3 +55,19 @@ def columns_of(schema: WriterSchema) -> StructType:
                 f"{place}: expected a record, or an object with properties, got {kind.simpleString()}:"
                 " its values cannot be compared with columns"
             )
+
+
+def _parts(kind: DataType, known: dict[int, int]) -> int:
+    """Return how many parts a type has; one that stands at many places is counted at each."""
+    if id(kind) not in known:
+        match kind:
+            case StructType():
+                inner = [field.dataType for field in kind]
+            case ArrayType():
+                inner = [kind.elementType]
+            case MapType():
+                inner = [kind.valueType]
+            case _:
+                inner = []
+        known[id(kind)] = 1 + sum(_parts(part, known) for part in inner)
+    return known[id(kind)]

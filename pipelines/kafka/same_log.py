@@ -89,9 +89,9 @@ def require_same_log(pipeline: Pipeline, topic: Topic, last: Mapping[int, int]) 
                 f" offset is {end}: the topic has lost records. Nothing was read or"
                 " decided. See docs/runbook.md, 'Kafka has lost what bronze has'"
             )
-    accepted = (table_property(pipeline.spark, pipeline.table("bronze"), DIVERGENCE_ACCEPTED) or "").split(
-        ","
-    )
+    # A person writes it, as docs/runbook.md says.
+    text = table_property(pipeline.spark, pipeline.table("bronze"), DIVERGENCE_ACCEPTED) or ""
+    accepted = {each.strip() for each in text.split(",")}
     compared_offsets = {
         number: offset
         for number, offset in last.items()

@@ -30,7 +30,7 @@ def read_alerts(pipeline: Pipeline) -> AlertBook:
     path = pipeline.config.alerts_file
     try:
         text = HadoopFile(pipeline.spark, path).text()
-        return _FILE.validate_json(text) if text else AlertBook()
+        return alerts_in(text) if text else AlertBook()
     except Py4JError as error:
         raise InfrastructureError(
             f"{path}: the alerts of lag cannot be read: {first_line(str(error))}; check that the user may"
@@ -39,6 +39,15 @@ def read_alerts(pipeline: Pipeline) -> AlertBook:
     except ValidationError as error:
         _log.warning("%s is no file of alerts, so none counts as raised: %s", path, first_line(str(error)))
         return AlertBook()
+
+
+def alerts_in(text: str) -> AlertBook:
+    """Return the alerts that the text of the file stands for.
+
+    Raises:
+        ValidationError: it stands for none.
+    """
+    return _FILE.validate_json(text)
 
 
 def write_alerts(pipeline: Pipeline, book: AlertBook) -> None:

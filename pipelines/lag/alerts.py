@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Literal
 
+from pydantic import AwareDatetime
+
 from pipelines.lag.diagnosis import Cause
 
 Standing = Literal["bad", "good", "neither"]
@@ -51,7 +53,7 @@ class AlertState:
 
     is_raised: bool = False
     streak: int = 0
-    changed_at: datetime | None = None
+    changed_at: AwareDatetime | None = None
 
     def after(self, standing: Standing, at: datetime, policy: AlertPolicy) -> "AlertState":
         """Return the state after one more evaluation.

@@ -14,7 +14,7 @@ from pipelines.config.model import PipelineConfig
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.fenced_commits import append_fenced
 from pipelines.delta.io import small_rows
-from pipelines.delta.table_properties import CERTIFIED, set_table_property, table_property
+from pipelines.delta.table_properties import CERTIFIED, parsed, set_table_property, table_property
 from pipelines.delta.tables import exists
 from pipelines.delta.time_travel import commit_hash
 from pipelines.delta.transaction import version_gone
@@ -38,7 +38,7 @@ def certified_mark(pipeline: Pipeline) -> int | None:
     """
     table = pipeline.table("batch")
     mark = table_property(pipeline.spark, table, CERTIFIED) if exists(pipeline.spark, table) else None
-    return None if mark is None else int(mark)
+    return None if mark is None else parsed(table, CERTIFIED, mark, int)
 
 
 def mark_certified(pipeline: Pipeline, version: int) -> None:

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.table_properties import SPEED_FROM, WHOLE_FROM, table_property
+from pipelines.delta.table_properties import SPEED_FROM, WHOLE_FROM, parsed, table_property
 from pipelines.delta.tables import exists
 from pipelines.errors import ConfigError
 from pipelines.spark.pipeline import Pipeline
@@ -56,7 +56,7 @@ def speed_from(pipeline: Pipeline) -> date | None:
 
 def _kept_day(spark: SparkSession, table: str, key: str) -> date | None:
     day = table_property(spark, table, key) if exists(spark, table) else None
-    return None if day is None else date.fromisoformat(day)
+    return None if day is None else parsed(table, key, day, date.fromisoformat)
 
 
 def first_day_by_age(config: PipelineConfig, retention: timedelta, now: datetime, zone: ZoneInfo) -> date:

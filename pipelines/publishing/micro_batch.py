@@ -26,10 +26,11 @@ from pipelines.publishing.corrections import CORRECTION, corrections, instead
 from pipelines.publishing.publications import publications
 from pipelines.publishing.published_days import Settled, record_settled, settled_before
 from pipelines.records.decode import COORDINATES, EVENT_DATE
-from pipelines.spark.checkpoints import offsets_of
+from pipelines.spark.checkpoints import damaged, offsets_of
 from pipelines.spark.pipeline import Pipeline
 
 _IS_VERDICT: Final = "_is_verdict"
+_SOURCES: Final = 2
 
 _log = logging.getLogger(__name__)
 
@@ -170,11 +171,15 @@ class BatchMaker:
         return _Settling(before, newer)
 
     def _positions(self, batch: int) -> tuple[Position | None, int | None]:
-        text = offsets_of(self.pipeline.spark, self.pipeline.checkpoint("publish"), batch)
+        checkpoint = self.pipeline.checkpoint("publish")
+        text, path = offsets_of(self.pipeline.spark, checkpoint, batch), f"{checkpoint}/offsets/{batch}"
         if text is None:
             raise RuntimeError(f"micro-batch {batch} has no offsets in its checkpoint")
+        positions = positions_of(text, path)
+        if len(positions) != _SOURCES:
+            raise damaged(path, f"{_SOURCES} sources")
         # In the order of the union that `stream` makes.
-        events, verdicts = positions_of(text)
+        events, verdicts = positions
         return events, verdicts.last if verdicts else None
 
     def _forgotten(self, batch: int, events: Position | None) -> DataFrame | None:

@@ -21,6 +21,7 @@ _PRODUCER: Final = {
     "queue.buffering.max.kbytes": 131_072,
     "queue.buffering.max.messages": 500_000,
 }
+_LONGEST_SHOWN: Final = 200
 _CONSUMER: Final = {"enable.auto.commit": False, "enable.partition.eof": True}
 
 
@@ -100,36 +101,54 @@ class SlotProgress:
 
     @classmethod
     def of(cls, committed: TopicPartition) -> "SlotProgress | None":
-        """Read it from what the group has committed; None if that is nothing."""
+        """Read it from what the group has committed; None if that is nothing.
+
+        Raises:
+            SourceError: it is no progress.
+        """
         if committed.error:
             raise KafkaException(committed.error)
         if committed.offset < 0:
             return None
-        return cls._read(committed.offset, committed.metadata or "{}")
+        metadata = _object(committed.metadata or "{}")
+        progress = None if metadata is None else cls._read({**metadata, "next_batch": committed.offset})
+        if progress is None:
+            raise _unreadable("the metadata of an offset of the sink's group", committed.metadata)
+        return progress
 
     @classmethod
     def of_record(cls, value: bytes) -> "SlotProgress":
-        """Read it from the value of a record of the progress topic."""
-        text = value.decode()
-        return cls._read(int(json.loads(text)["next_batch"]), text)
+        """Read it from the value of a record of the progress topic.
+
+        Raises:
+            SourceError: it is none.
+        """
+        progress = cls._read(_object(value) or {})
+        if progress is None:
+            raise _unreadable("a record of the progress topic with the key of the sink", value)
+        return progress
 
     @classmethod
-    def _read(cls, next_batch: int, text: str) -> "SlotProgress":
-        metadata = json.loads(text)
-        written = metadata.get("written")
-        return cls(
-            next_batch=next_batch,
-            source=metadata.get("source", ""),
-            topic_id=metadata.get("topic_id", ""),
-            slots=int(metadata.get("slots", 0)),
-            is_begun=bool(metadata.get("is_begun")),
-            written=Written(**written) if written else None,
-            run=metadata.get("run", ""),
-            partitions=int(metadata.get("partitions", 0)),
-            part=int(metadata.get("part", 0)),
-            parts=int(metadata.get("parts", 1)),
-            is_lost=bool(metadata.get("is_lost")),
-        )
+    def _read(cls, metadata: Mapping[str, Any]) -> "SlotProgress | None":
+        """Return the progress that metadata stand for; None if they stand for none."""
+        kinds = {"next_batch": int, "source": str, "topic_id": str, "slots": int, "is_begun": bool}
+        kinds |= {"run": str, "partitions": int, "part": int, "parts": int, "is_lost": bool}
+        usual: dict[str, Any] = {"source": "", "topic_id": "", "slots": 0}
+        values = usual | {name: metadata[name] for name in kinds if name in metadata}
+        fits = all(type(value) is kinds[name] for name, value in values.items())
+        if not fits or min((v for v in values.values() if type(v) is int), default=0) < 0:
+            return None
+        if "next_batch" not in values or values.get("parts") == 0:
+            return None
+        match metadata.get("written"):
+            case None:
+                return cls(**values)
+            case {"rows": int() as rows, "digest": str() as digest, "rules": dict() as rules, **others} if (
+                not others and all(isinstance(word, str) for word in rules.values())
+            ):
+                return cls(**values, written=Written(rows, digest, rules))
+            case _:
+                return None
 
     def commit(self, topic: str, slot: int) -> TopicPartition:
         """Return the progress as the consumer group commits it."""
@@ -146,6 +165,23 @@ class SlotProgress:
         usual = {"is_begun": False, "run": "", "partitions": 0, "part": 0, "parts": 1, "is_lost": False}
         own = {name: getattr(self, name) for name in usual}
         return metadata | {name: value for name, value in own.items() if value != usual[name]}
+
+
+def _object(text: str | bytes) -> dict[str, Any] | None:
+    """Return a JSON object; None for whatever else."""
+    try:
+        value = json.loads(text.decode() if isinstance(text, bytes) else text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _unreadable(what: str, found: object) -> SourceError:
+    return SourceError(
+        f"{what} is no progress: found {str(found)[:_LONGEST_SHOWN]!r}, expected JSON as Oncelake writes it."
+        " Another program has written there. Nothing was published."
+        " See docs/publishing.md, 'Refused at the start, with exit code 4'"
+    )
 
 
 class SlotProducer(Protocol):

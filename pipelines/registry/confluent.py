@@ -21,6 +21,7 @@ _NUMBERS: Final = frozenset(
     {"cache.capacity", "cache.latest.ttl.sec", "max.retries", "retries.wait.ms", "retries.max.wait.ms"}
 )
 _LARGEST_ID: Final = 2**31 - 1
+_LARGEST_ID_SENT: Final = 2**32 - 1
 _RETRIES: Final = 5
 _NO_REGISTRY: Final = "answers, but not as a registry does; is it a page to log in?"
 _LONGEST_WAIT: Final = timedelta(seconds=5)
@@ -71,7 +72,11 @@ class ConfluentRegistry:
     def latest(self, subject: str) -> WriterSchema | None:
         """See `SchemaRegistry.latest`."""
         version = self._ask(lambda: self._client.get_latest_version(subject))
-        return None if version is None else self._whole(str(version.schema_id), version.schema)
+        if version is None:
+            return None
+        if type(version.schema_id) is not int or not 0 <= version.schema_id <= _LARGEST_ID_SENT:
+            raise self._no_registry("a version without the id of its schema")
+        return self._whole(str(version.schema_id), version.schema)
 
     def register(self, subject: str, text: str) -> str:
         """See `SchemaRegistry.register`."""
@@ -93,15 +98,16 @@ class ConfluentRegistry:
         return str(self._ask(put))
 
     def _whole(self, schema_id: str, schema: "Schema") -> WriterSchema:
-        kind, text = (schema.schema_type or "AVRO").upper(), schema.schema_str
-        if not isinstance(text, str) or not text.strip():
-            raise InfrastructureError(f"registry.url: {self._url} {_NO_REGISTRY}: a schema without a text")
+        kind, text = schema.schema_type or "AVRO", schema.schema_str
+        if not isinstance(text, str) or not text.strip() or not isinstance(kind, str):
+            raise self._no_registry("a schema without a text or a kind")
+        kind = kind.upper()
         if kind == "AVRO" and schema.references:
             named = self._definitions(schema.references)
             try:
                 parsed = {name: json.loads(definition) for name, definition in named.items()}
                 text = json.dumps(inlined(json.loads(text), parsed))
-            except (ValueError, TypeError, RecursionError) as error:
+            except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
                 # One schema that makes no sense is one that cannot be read by, and ends nothing else.
                 _log.warning("schema %s, with what it refers to, makes no sense: %s", schema_id, error)
         return WriterSchema(schema_id, kind, text)
@@ -112,6 +118,8 @@ class ConfluentRegistry:
         waiting, requested = list(references), set()
         while waiting:
             reference = waiting.pop()
+            if not isinstance(reference.subject, str) or type(reference.version) is not int:
+                raise self._no_registry("a reference without a subject and a version")
             which = (reference.subject, reference.version)
             if which in requested:
                 # Two refer to the same, or a circle has come round.
@@ -126,6 +134,9 @@ class ConfluentRegistry:
             definitions[str(reference.name)] = str(answer.schema.schema_str)
             waiting += answer.schema.references or []
         return definitions
+
+    def _no_registry(self, found: str) -> InfrastructureError:
+        return InfrastructureError(f"registry.url: {self._url} {_NO_REGISTRY}: found {found}")
 
     def _ask(self, question: Any, *, is_large: bool = False) -> Any:
         from confluent_kafka.schema_registry.error import SchemaRegistryError

@@ -229,7 +229,7 @@ def _is_stamped(folder: Path, jars: list[LockedJar]) -> bool:
     try:
         stamp = json.loads((folder / _STAMP).read_text(encoding="utf-8"))
         return bool(stamp == _fingerprint(folder, jars))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
 
 

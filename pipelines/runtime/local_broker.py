@@ -224,7 +224,7 @@ def running_broker(folder: Path) -> EmbeddedBroker | None:
             str(state["bootstrap_servers"]), int(state["pid"]), float(state["started"]), Path(state["folder"])
         )
         return embedded if embedded.is_running() else None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 

@@ -1,6 +1,7 @@
 """What the files of a streaming query's checkpoint say, without the query."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -8,8 +9,14 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
+from pipelines.errors import SourceError
 from pipelines.spark.files import HadoopFile
 
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+_VERSION: Final = "v1"
+_OF_KAFKA: Final = "offsets by topic and partition, in JSON"
+# The year 2286, in milliseconds: far from where Python's dates end.
+_LAST_MS: Final = 10**13
 _FILE_MANAGER: Final = "org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager$"
 
 
@@ -33,14 +40,19 @@ class QueryFiles:
 
 
 def query_files(spark: SparkSession, path: str) -> QueryFiles:
-    """Read the files of a checkpoint, on whatever file system it is."""
+    """Read the files of a checkpoint, on whatever file system it is.
+
+    Raises:
+        SourceError: one of them is damaged.
+    """
     metadata, noted = _text(spark, f"{path}/metadata"), _text(spark, note_path(path))
-    note = json.loads(noted) if noted else {}
+    note = note_in(noted, note_path(path)) if noted else {}
     if metadata is None:
         return QueryFiles(path, None, 0, None, note)
     following = max(_numbers(spark, f"{path}/commits"), default=-1) + 1
     begun = following in _numbers(spark, f"{path}/offsets")
-    return QueryFiles(path, json.loads(metadata)["id"], following, following if begun else None, note)
+    query = query_in(metadata, f"{path}/metadata")
+    return QueryFiles(path, query, following, following if begun else None, note)
 
 
 def has_begun(spark: SparkSession, files: QueryFiles) -> bool:
@@ -52,8 +64,15 @@ def has_begun(spark: SparkSession, files: QueryFiles) -> bool:
 
 
 def offsets_of(spark: SparkSession, path: str, batch: int) -> str | None:
-    """Return the text of the offset file of a micro-batch: how far it goes; None if it is gone."""
-    return _text(spark, f"{path}/offsets/{batch}")
+    """Return the text of the offset file of a micro-batch: how far it goes; None if it is gone.
+
+    Raises:
+        SourceError: the file is damaged.
+    """
+    text = _text(spark, f"{path}/offsets/{batch}")
+    if text is not None:
+        require_offsets(text, f"{path}/offsets/{batch}")
+    return text
 
 
 def micro_batches(spark: SparkSession, path: str) -> list[int]:
@@ -71,12 +90,14 @@ def first_offsets(spark: SparkSession, path: str) -> dict[str, dict[int, int]]:
 
     Spark writes them once for a checkpoint, to `sources/0/0` (`KafkaSourceInitialOffsetWriter`): a byte 0,
     the version, and the offsets as JSON.
+
+    Raises:
+        SourceError: the file is damaged.
     """
     text = _text(spark, f"{path}/sources/0/0")
     if text is None or "{" not in text:
         return {}
-    topics = json.loads(text[text.index("{") :])
-    return {topic: {int(number): at for number, at in offsets.items()} for topic, offsets in topics.items()}
+    return kafka_offsets_in(text[text.index("{") :], f"{path}/sources/0/0")
 
 
 def sources_of(offsets: str) -> list[str]:
@@ -84,7 +105,8 @@ def sources_of(offsets: str) -> list[str]:
 
     The two lines before them are the version of the format and the query's metadata.
     """
-    return offsets.splitlines()[2:]
+    # By line feeds alone: a text within a line may hold other ends of lines.
+    return _lines(offsets)[2:]
 
 
 def planned_at(offsets: str) -> datetime:
@@ -92,7 +114,7 @@ def planned_at(offsets: str) -> datetime:
 
     Its rows are as of that moment.
     """
-    stamp: int = json.loads(offsets.splitlines()[1])["batchTimestampMs"]
+    stamp: int = json.loads(_lines(offsets)[1])["batchTimestampMs"]
     return datetime.fromtimestamp(stamp / 1000, UTC)
 
 
@@ -119,12 +141,12 @@ def change_kept_setting(spark: SparkSession, path: str, setting: str, values: Ma
         values: the new value for each one that may be changed.
     """
     newest = max(_numbers(spark, f"{path}/offsets"), default=None)
-    text = None if newest is None else _text(spark, f"{path}/offsets/{newest}")
+    text = None if newest is None else offsets_of(spark, path, newest)
     if text is None:
         return
     version, metadata, *sources = text.split("\n")
     known = json.loads(metadata)
-    kept = known["conf"].get(setting)
+    kept = known.get("conf", {}).get(setting)
     if values.get(kept, kept) != kept:
         known["conf"][setting] = values[kept]
         changed = json.dumps(known, separators=(",", ":"))
@@ -160,4 +182,95 @@ def _text(spark: SparkSession, path: str) -> str | None:
 
 def _numbers(spark: SparkSession, folder: str) -> set[int]:
     """Return the micro-batches for which a folder of a checkpoint has a file."""
-    return {int(name) for name in HadoopFile(spark, folder).names() if name.isdigit()}
+    return {int(name) for name in HadoopFile(spark, folder).names() if _NUMBER.fullmatch(name)}
+
+
+def query_in(text: str, path: str) -> str:
+    """Return the id of a query, from the text of `metadata` in its checkpoint.
+
+    Raises:
+        SourceError: the file, at the path, is damaged.
+    """
+    match _object(text):
+        case {"id": str() as query}:
+            return query
+        case _:
+            raise damaged(path, "a JSON object with an id")
+
+
+def note_in(text: str, path: str) -> Mapping[str, Any]:
+    """Return the words beside a checkpoint, from the text of their file.
+
+    Raises:
+        SourceError: the file, at the path, is damaged.
+    """
+    note = _object(text)
+    if note is None or not all(type(value) in (str, int) for value in note.values()):
+        raise damaged(path, "a JSON object of texts and numbers")
+    numbers = [note.get(name, 0) for name in ("since", "partitions")]
+    if type(numbers[0]) is not int or not all(_NUMBER.fullmatch(str(number)) for number in numbers):
+        raise damaged(path, "of `since` and `partitions` a number")
+    return note
+
+
+def require_offsets(text: str, path: str) -> None:
+    """Make sure that the text of an offset file is whole, for those who read parts of it.
+
+    A source that has no offset yet is a hyphen; what stands of others is theirs, in JSON.
+
+    Raises:
+        SourceError: the file, at the path, is damaged.
+    """
+    lines = _lines(text)
+    sources = [_object(line) for line in lines[2:] if line != "-"]
+    plan = (_object(lines[1]) if len(lines) > 2 else None) or {}
+    planned_ms, conf = plan.get("batchTimestampMs"), plan.get("conf", {})
+    is_planned = type(planned_ms) is int and 0 <= planned_ms < _LAST_MS and isinstance(conf, dict)
+    if not is_planned or lines[0] != _VERSION or None in sources:
+        raise damaged(path, "a version, the plan of a micro-batch and the offsets of its sources, as lines")
+
+
+def kafka_offsets_in(text: str, path: str) -> dict[str, dict[int, int]]:
+    """Return offsets by topic and partition, as Kafka's source writes them.
+
+    Args:
+        text: the offsets.
+        path: the file that they are from, for messages.
+
+    Raises:
+        SourceError: the file is damaged.
+    """
+    topics = _object(text)
+    if topics is None or not all(isinstance(offsets, dict) for offsets in topics.values()):
+        raise damaged(path, _OF_KAFKA)
+    pairs = [pair for offsets in topics.values() for pair in offsets.items()]
+    if not all(_NUMBER.fullmatch(number) and type(at) is int for number, at in pairs):
+        raise damaged(path, _OF_KAFKA)
+    return {topic: {int(number): at for number, at in offsets.items()} for topic, offsets in topics.items()}
+
+
+def _lines(offsets: str) -> list[str]:
+    return offsets.rstrip("\n").split("\n")
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    """Return a JSON object; None for whatever else."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def damaged(path: str, expected: str) -> SourceError:
+    """Return the refusal of a file of a checkpoint.
+
+    Args:
+        path: the file.
+        expected: what ought to be in it.
+    """
+    return SourceError(
+        f"{path}: the file is empty, cut off or changed, as after a crash of the machine or a full disk;"
+        f" expected {expected}. Nothing was read or written. Restore the folder from a backup, or see"
+        " docs/runbook.md, 'A table and its checkpoint do not match', for how a stream begins without it"
+    )

@@ -1,11 +1,10 @@
 """Micro-batches of ingest by its checkpoint: the offsets at which they end, and when they were planned."""
 
-import json
 from dataclasses import dataclass
 from datetime import datetime
 
 from pipelines.config.model import PipelineConfig
-from pipelines.spark.checkpoints import offsets_of, planned_at, query_files, sources_of
+from pipelines.spark.checkpoints import kafka_offsets_in, offsets_of, planned_at, query_files, sources_of
 from pipelines.spark.pipeline import Pipeline
 
 
@@ -36,6 +35,9 @@ def read_until(pipeline: Pipeline) -> dict[int, int]:
 
 
 def offsets_in(text: str, config: PipelineConfig) -> dict[int, int]:
-    """Return the offsets of the pipeline's topic, by partition, as Kafka's source writes them."""
-    by_topic: dict[str, dict[str, int]] = json.loads(text)
-    return {int(partition): offset for partition, offset in by_topic.get(config.kafka.topic, {}).items()}
+    """Return the offsets of the pipeline's topic, by partition, as Kafka's source writes them.
+
+    Raises:
+        SourceError: they are damaged.
+    """
+    return kafka_offsets_in(text, f"{config.checkpoint('ingest')}/offsets").get(config.kafka.topic, {})

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from py4j.protocol import Py4JError
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AwareDatetime, FiniteFloat, TypeAdapter, ValidationError
 from pyspark.sql import SparkSession
 
 from pipelines.config.streams import Query
@@ -47,9 +47,9 @@ class StateFigures:
     """
 
     memory_bytes: int = 0
-    update_s: float = 0.0
-    evict_s: float = 0.0
-    commit_s: float = 0.0
+    update_s: FiniteFloat = 0.0
+    evict_s: FiniteFloat = 0.0
+    commit_s: FiniteFloat = 0.0
 
     @property
     def seconds(self) -> float:
@@ -72,10 +72,10 @@ class TaskFigures:
 
     tasks: int = 0
     failed: int = 0
-    run_s: float = 0.0
-    gc_s: float = 0.0
+    run_s: FiniteFloat = 0.0
+    gc_s: FiniteFloat = 0.0
     spilled_bytes: int = 0
-    longest_s: float = 0.0
+    longest_s: FiniteFloat = 0.0
 
 
 @dataclass(frozen=True)
@@ -99,15 +99,15 @@ class BatchFigures:
     """
 
     number: int
-    at: datetime
-    seconds: float
+    at: AwareDatetime
+    seconds: FiniteFloat
     records: int
-    phases: Mapping[str, float] = field(default_factory=dict)
+    phases: Mapping[str, FiniteFloat] = field(default_factory=dict)
     state: StateFigures | None = None
     tasks: TaskFigures | None = None
     duplicates: int = 0
     late: int = 0
-    watermark: datetime | None = None
+    watermark: AwareDatetime | None = None
     files_left: int | None = None
     bytes_left: int | None = None
 
@@ -135,13 +135,13 @@ class StreamProgress:
     query: Query
     host: str
     pid: int
-    started_at: datetime
-    written_at: datetime
-    seen_at: datetime
-    trigger_s: float
-    previous_at: datetime | None = None
+    started_at: AwareDatetime
+    written_at: AwareDatetime
+    seen_at: AwareDatetime
+    trigger_s: FiniteFloat
+    previous_at: AwareDatetime | None = None
     executors: int = 0
-    ended_at: datetime | None = None
+    ended_at: AwareDatetime | None = None
     failure: str | None = None
     batches: tuple[BatchFigures, ...] = ()
 
@@ -169,9 +169,9 @@ class Refusal:
             newer ones, a run is or was at work since.
     """
 
-    at: datetime
+    at: AwareDatetime
     failure: str
-    last_written_at: datetime | None
+    last_written_at: AwareDatetime | None
 
 
 _FILE: Final = TypeAdapter(StreamProgress)
@@ -224,7 +224,7 @@ def read_refusal(spark: SparkSession, checkpoint: str, last: StreamProgress | No
     """
     try:
         text = HadoopFile(spark, _refusal_path(checkpoint)).text()
-        refusal = _REFUSAL.validate_json(text) if text else None
+        refusal = refusal_in(text) if text else None
     except (Py4JError, ValidationError) as error:
         _log.warning("%s cannot be read: %s", _refusal_path(checkpoint), first_line(str(error)))
         return None
@@ -235,11 +235,29 @@ def _refusal_path(checkpoint: str) -> str:
     return f"{checkpoint.rstrip('/')}.refusal.json"
 
 
+def progress_in(text: str) -> StreamProgress:
+    """Return the figures that the text of a query's file stands for.
+
+    Raises:
+        ValidationError: it stands for none.
+    """
+    return _FILE.validate_json(text)
+
+
+def refusal_in(text: str) -> Refusal:
+    """Return the refusal that the text of a query's file stands for.
+
+    Raises:
+        ValidationError: it stands for none.
+    """
+    return _REFUSAL.validate_json(text)
+
+
 def read_progress(spark: SparkSession, checkpoint: str) -> StreamProgress | None:
     """Return the figures of the newest run of a query; None if there are none that can be read."""
     try:
         text = HadoopFile(spark, progress_path(checkpoint)).text()
-        return _FILE.validate_json(text) if text else None
+        return progress_in(text) if text else None
     except Py4JError as error:
         # Some file systems have none for a moment while it is replaced.
         _log.warning("%s cannot be read: %s", progress_path(checkpoint), first_line(str(error)))

@@ -44,12 +44,15 @@ def mark_json(name: StreamName, line: str) -> str:
 
     A line that is no JSON object, such as one of Java, becomes the `message` of one.
     """
+    marks = {"pipeline": name.pipeline, "stream": name.stream}
     try:
         said = json.loads(line)
+        # To Python NaN is JSON, and a number that is too large is another one.
+        return json.dumps(
+            {**(said if isinstance(said, dict) else {"message": line}), **marks}, allow_nan=False
+        )
     except (ValueError, RecursionError):
-        said = None
-    fields = said if isinstance(said, dict) else {"message": line}
-    return json.dumps({**fields, "pipeline": name.pipeline, "stream": name.stream})
+        return json.dumps({"message": line, **marks})
 
 
 @dataclass

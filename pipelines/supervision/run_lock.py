@@ -137,7 +137,7 @@ def _is_taken(descriptor: int, name: StreamName) -> bool:
 
 def _holder(descriptor: int) -> dict[str, Any]:
     # It may be written at this moment.
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
         said = json.loads(os.pread(descriptor, 1024, 0))
         return said if isinstance(said, dict) else {}
     return {}

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import date
 from itertools import groupby
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 from zoneinfo import ZoneInfo
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from pipelines.report.model.records import Count, Text
 from pipelines.report.model.report import DayStatus, PipelineName, Zone
@@ -19,6 +19,8 @@ from pipelines.report.render.text import NOTHING
 
 INDEX: Final = "index.html"
 
+# No table has more rows, and no share can be computed of much larger numbers.
+_Number = Annotated[Count, Field(le=2**63 - 1)]
 _REPORT: Final = re.compile(r".+-\d{4}-\d\d-\d\d\.json")
 
 
@@ -29,21 +31,21 @@ class _Part(BaseModel):
 
 class _Verdict(_Part):
     status: DayStatus
-    failed: Count
+    failed: _Number
 
 
 class _Flow(_Part):
-    day_records: Count
-    duplicates: Count
-    conflicts: Count
-    batch: Count
-    late: Count
+    day_records: _Number
+    duplicates: _Number
+    conflicts: _Number
+    batch: _Number
+    late: _Number
 
 
 class _Day(_Part):
     day: date
-    quarantined: Count | None = None
-    repairs: Count = 0
+    quarantined: _Number | None = None
+    repairs: _Number = 0
 
 
 class Report(_Part):

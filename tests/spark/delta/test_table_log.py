@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.delta.commits import commit_at, leave_files
+from pipelines.delta.commits import changes_nothing, commit_at, commits_between, leave_files
 from pipelines.delta.epochs import Commit, Stamp
 from pipelines.delta.fenced_commits import claim, commits_since
 from pipelines.delta.io import append
@@ -74,3 +74,21 @@ def test_many_commits_are_not_looked_at(lake: Lake, table: str) -> None:
         assert claim(lake.spark, table, Stamp("test", number, "note")) == number
     assert leave_files(lake.spark, table, 1, 21)
     assert not leave_files(lake.spark, table, 0, 21)
+
+
+def test_ends_of_lines_in_rows_are_none_in_the_log(lake: Lake, tmp_path: Path) -> None:
+    table = str(tmp_path / "texts")
+    ensure_table(lake.spark, table, shape("carrier string"))
+    append(lake.spark.createDataFrame([("U\u2028A\x85",)], "carrier string"), table)
+    log = Path(table, "_delta_log", f"{1:020d}.json").read_text(encoding="utf-8")
+    assert "U\u2028A\x85" in log, "Delta writes the least value of a column as it is"
+    assert [commit.adds for commit in commits_between(lake.spark, table, 0, 1)] == [True]
+
+
+def test_a_commit_that_is_cut_off_is_told(lake: Lake, table: str) -> None:
+    set_table_property(lake.spark, table, "oncelake.mark", "7")
+    file = Path(table, "_delta_log", f"{1:020d}.json")
+    file.write_text(file.read_text()[:-40])
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    with pytest.raises(SourceError, match=r"1\.json: the file of a commit is empty or cut off"):
+        changes_nothing(lake.spark, table, 0, 1)

@@ -100,6 +100,14 @@ def test_a_missing_key_says_how_to_give_it(conf: Path) -> None:
         ("contract=../x.yaml", "contract: "),
         ("kafka.topic=${no-such}", "expected ${NAME}, with letters"),
         ("kafka.topic=2024-13-01", "a value cannot be read"),
+        ("speed.state_partitions=true", "speed.state_partitions: expected a number, got true"),
+        ("quarantine.max_share=false", "quarantine.max_share: expected a number, got false"),
+        ("audit.known_gaps=[{partition: true, first: 1, last: 2, why: x}]", "expected a number, got true"),
+        ("audit.known_gaps=[{partition: 0, first: 1, last: 2, wy: x}]", "did you mean 'why'?"),
+        ('lake.root="/a\\0b"', "found the character \\0, which no value may have"),
+        ("kafka.options.a=\udcff", "--set kafka.options.a: expected text in UTF-8, got other bytes"),
+        ("notify.when=failed", "notify.when: expected a list, got 'failed'"),
+        ("kafka.rack.mode=false", "expected 'off', 'client' or 'placement', got False"),
     ],
 )
 def test_a_wrong_setting_is_refused(conf: Path, setting: str, said: str) -> None:
@@ -386,10 +394,25 @@ def test_the_state_is_scanned_at_whole_milliseconds() -> None:
     assert speed.eviction_slack == timedelta(milliseconds=1)
 
 
-def test_a_limit_of_nothing_is_refused() -> None:
+@pytest.mark.parametrize("limit", ["0m", "9999999t", "9" * 5_000 + "b"])
+def test_a_limit_of_nothing_or_of_more_than_java_holds_is_refused(limit: str) -> None:
     for key in ("publish.max_bytes_per_trigger", "speed.max_bytes_per_trigger"):
         with pytest.raises(ConfigError, match="max_bytes_per_trigger"):
-            load_config("flights", environ={}, settings=["publish.topic=out", f"{key}=0m"])
+            load_config("flights", environ={}, settings=["publish.topic=out", f"{key}={limit}"])
+
+
+@pytest.mark.parametrize("name", ["KAFKA_BOOTSTRAP_SERVERS", "SECRET"])
+def test_a_variable_that_is_no_text_is_refused_and_not_shown(conf: Path, name: str) -> None:
+    settings = ["kafka.secrets.sasl.jaas.config=${SECRET}"]
+    environ = {"SECRET": "x", name: "hush\udcff"}
+    with pytest.raises(ConfigError) as refused:
+        load_config("flights", conf_dir=conf, environ=environ, settings=settings)
+    assert f"environment variable {name}: expected text in UTF-8" in str(refused.value)
+    assert "hush" not in str(refused.value)
+
+
+def test_a_secret_in_a_list_or_below_a_key_in_a_wrong_place_is_not_shown(conf: Path) -> None:
+    assert "hush" not in refusal(conf, "contract={sasl.jaas.config: hush}", "kafka.topic=[hush]")
 
 
 def test_a_root_within_a_folder_that_cannot_stand_in_sql_is_refused(

@@ -206,7 +206,7 @@ def test_types_become_spark_s(tmp_path: Path, item: dict[str, Any], kind: str) -
         ),
         ({"logicalType": "string", "enum": ["A"]}, "more.enum.0: expected values as `- value: A`, got 'A'"),
         ({"logicalType": "string", "required": "maybe"}, "more.required: expected true or false"),
-        ({"logicalType": "string", "description": False}, "in YAML, no, off, yes and on are booleans"),
+        ({"logicalType": "string", "description": False}, "expected text; put it into quotes, got False"),
         ({"name": "a.b", "logicalType": "string"}, "got 'a.b'"),
         ({"logicalType": "string", "logicalTypeOptions": {"pattern": "(?P<x>a)"}}, "in Java's syntax"),
         ({"logicalType": "string", "logicalTypeOptions": {"pattern": None}}, "in quotes, got None"),

@@ -56,3 +56,17 @@ def test_of_which_days_a_commit_removed_files(
 def test_a_commit_without_a_note() -> None:
     assert effect_of(7, json.dumps({"commitInfo": {"operation": "WRITE"}})).note is None
     assert effect_of(7, "").operation == "unknown"
+
+
+def test_ends_of_lines_within_a_line_are_text() -> None:
+    # Java writes them as they are, and events may have them in their keys.
+    stats = json.dumps({"minValues": {"carrier": "U\u2028A\x85"}}, ensure_ascii=False)
+    text = json.dumps({"add": {"path": "a", "stats": stats}}, ensure_ascii=False)
+    assert "\u2028" in text
+    assert effect_of(7, f"{text}\n{json.dumps(REMOVE)}\n").adds
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"add": 1}', '{"add": {"path": "a"}}\n{"remo', "[" * 100_000])
+def test_what_is_no_commit_is_told(text: str) -> None:
+    with pytest.raises(ValueError, match=r"no action|nested too deeply|Expecting|Unterminated"):
+        effect_of(7, text)

@@ -106,7 +106,7 @@ def test_a_day_that_the_batch_layer_does_not_hold_as_bronze_does_keeps_its_neigh
 def test_the_checkpoint_says_up_to_where_bronze_was_read() -> None:
     def at(index: int, is_start: bool) -> Position | None:
         offset = {"reservoirId": "x", "reservoirVersion": 5, "index": index, "isStartingVersion": is_start}
-        found, other = positions_of(f'v1\n{{"batchWatermarkMs":0}}\n{json.dumps(offset)}\n-')
+        found, other = positions_of(f'v1\n{{"batchWatermarkMs":0}}\n{json.dumps(offset)}\n-', "offsets/1")
         assert other is None
         return found
 
