@@ -25,6 +25,7 @@ from pipelines.runtime.processes import graceful_shutdown
 
 _OUT: Final = Path(__file__).parent / "out"
 _DUCKDB: Final = Peer("DuckDB", "duckdb_rebuild", visible_files, "duckdb")
+_WITHIN_S: Final = 3600.0
 _LABELS: Final = {"build": "rebuild alone", "rebuild": "rebuild with audit"}
 
 
@@ -77,7 +78,7 @@ def _by_duckdb(folder: Path, files: list[Path], cores: int, truth: Truth) -> dic
     place.mkdir()
     order = {"files": list(map(str, files)), "folder": str(place), "cores": cores}
     log = str(folder / "duckdb.log")
-    task = Task(str(python_of(_DUCKDB)), _DUCKDB.program, order, variables_of(_DUCKDB), log)
+    task = Task(str(python_of(_DUCKDB)), _DUCKDB.program, order, variables_of(_DUCKDB), log, _WITHIN_S)
     run = task.run()
     if run["exit"]:
         raise InfrastructureError(f"DuckDB: exit code {run['exit']}: {task.complaint()}")

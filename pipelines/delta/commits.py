@@ -76,7 +76,9 @@ def commit_at(spark: SparkSession, table: str, at: int) -> Commit:
     """
     # It comes first in the file, so of a large commit little is read.
     with closing(_actions(spark, table, at)) as actions:
-        said = next((action["commitInfo"] for action in actions if action.get("commitInfo")), {})
+        said: dict[str, Any] = next(
+            (action["commitInfo"] for action in actions if action.get("commitInfo")), {}
+        )
     return Commit(at, said.get("operation") or _UNKNOWN, said.get("userMetadata"))
 
 

@@ -125,8 +125,7 @@ def test_a_collector_that_does_not_answer_holds_nobody_up_and_is_told_once(
         telemetry = StreamTelemetry(LABELS, metrics, {"metrics"})
         telemetry.refresh()
         telemetry.close()
-        # The stream has ended, and the library has yet to complain.
-        assert library.handlers
+        # The stream has ended; the library may have yet to complain.
         wait_until(lambda: not library.handlers, "the last export has ended", 60)
     (told,) = caplog.records
     assert "figures are not exported by OTLP" in told.getMessage()
