@@ -49,9 +49,8 @@ class Site:
         return self.job(f"{pipeline}/{query}", pipeline, JOBS[query])
 
     def nightly(self, pipeline: str) -> Job:
-        """Return the nightly run of the days of the traffic, not started."""
-        days = ("--from", str(DAYS[0]), "--to", str(DAYS[-1]))
-        return self.job(f"{pipeline}/nightly", pipeline, "nightly_batch", *days)
+        """Return the nightly run from the first day on, not started; `--to` is missing."""
+        return self.job(f"{pipeline}/nightly", pipeline, "nightly_batch", "--from", str(DAYS[0]))
 
     def job(self, name: str, pipeline: str, command: str, *options: str) -> Job:
         """Return a job or command, not started.

@@ -15,8 +15,10 @@ from typing import Final
 from chaos.jobs import Job
 from chaos.journal import Injected
 from chaos.proxy import Link
-from chaos.schedule import Kind
+from chaos.schedule import QUERIES, Kind
 from chaos.state_files import file_to_tear, tear
+from chaos.supervisor import names_of, newest_micro_batch
+from chaos.traffic import DAYS
 from chaos.world import World
 
 _AFTERWARDS_S: Final = 20.0
@@ -180,10 +182,20 @@ class FillDisk(Outside):
         with suppress(OSError), self._ballast.open("wb", buffering=0) as file:
             while True:
                 file.write(bytes(1 << 20))
+        self._explain(is_under_way=True)
 
     def end(self) -> None:
         """Make room."""
         self._ballast.unlink(missing_ok=True)
+        self._explain(is_under_way=False)
+
+    def _explain(self, *, is_under_way: bool) -> None:
+        """Explain refusals: a commit of Delta that is cut off stays so when there is room again."""
+        supervisor = self.world.supervisor
+        for name in names_of([self.fault.target], QUERIES):
+            known = supervisor.explained.get(name)
+            if known is None or known.injected is self.injected:
+                supervisor.explain(name, self.injected, is_under_way=is_under_way)
 
 
 class ReadOnly(Outside):
@@ -235,7 +247,7 @@ class Tear(Effect):
             self.settle("not injected: there is no such file yet")
         else:
             tear(file, how)
-            self.world.supervisor.explain(name, self.injected, needs_repair=True)
+            self.world.supervisor.explain(name, self.injected)
         held.discard(name)
 
 
@@ -252,7 +264,7 @@ class SecondCopy(Effect):
         self._copy = self.world.site.stream(pipeline, query)
         self._copy.name = f"{self.fault.target} (copy {round(self.injected.at_s)})"
         self._copy.start()
-        self.world.supervisor.explain(self.fault.target, self.injected, needs_repair=False)
+        self._explain(is_under_way=True)
 
     def heal(self) -> None:
         """Kill it, unless it was refused."""
@@ -264,6 +276,12 @@ class SecondCopy(Effect):
             self.world.journal.end(self._copy.name, code, error)
             self.settle(f"the copy ended with {code}")
         self._copy.kill()
+        self._explain(is_under_way=False)
+
+    def _explain(self, *, is_under_way: bool) -> None:
+        self.world.supervisor.explain(
+            self.fault.target, self.injected, needs_repair=False, is_under_way=is_under_way
+        )
 
 
 class RestoreCheckpoint(Effect):
@@ -286,11 +304,11 @@ class RestoreCheckpoint(Effect):
             return
         held.add(name)
         self.world.supervisor.streams[name].kill()
-        has_gone_on = _newest(self._place) != _newest(self._backup)
+        has_gone_on = newest_micro_batch(self._place) != newest_micro_batch(self._backup)
         shutil.rmtree(self._place)
         shutil.move(self._backup, self._place)
         if has_gone_on:
-            self.world.supervisor.explain(name, self.injected, needs_repair=True)
+            self.world.supervisor.explain(name, self.injected)
         else:
             self.settle("nothing was written since the backup")
         held.discard(name)
@@ -349,7 +367,7 @@ class RestoreTable(Effect):
         shutil.move(self._backup, self._place)
         self.world.watches[pipeline].resume()
         for name in streams:
-            supervisor.explain(name, self.injected, needs_repair=True)
+            supervisor.explain(name, self.injected)
         supervisor.held -= set(streams)
 
     def _put_back_verdicts(self, pipeline: str) -> None:
@@ -363,7 +381,7 @@ class RestoreTable(Effect):
         is_older = watch.reader.certified().version != certified.version
         night = self.world.site.nightly(pipeline)
         night.name = f"{pipeline}/nightly (older verdicts)"
-        night.start()
+        night.start("--to", str(DAYS[-1]))
         code = night.wait(_NIGHT_S)
         error = str(night.summary().get("error", ""))
         night.kill()
@@ -404,7 +422,7 @@ class StartJob(Effect):
         if job.is_running:
             self.settle("not started: the one before runs still")
         else:
-            job.start()
+            job.start(*(("--to", self.fault.detail) if self.fault.detail else ()))
             self.settle("started")
 
 
@@ -435,11 +453,6 @@ def _copy(place: Path, backup: Path) -> None:
     # What is no longer there when it is its turn was being written, and is not part of the moment.
     with suppress(shutil.Error, OSError):
         shutil.copytree(place, backup)
-
-
-def _newest(checkpoint: Path) -> int:
-    numbers = (int(path.name) for path in (checkpoint / "commits").glob("*") if path.name.isdigit())
-    return max(numbers, default=-1)
 
 
 def _commits(table: Path) -> set[str]:

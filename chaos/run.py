@@ -21,16 +21,19 @@ from chaos.producers import Producers
 from chaos.proxy import Link
 from chaos.reading import LakeReader, lake_of
 from chaos.report import Report
+from chaos.runbook import Runbook
 from chaos.schedule import QUERIES, Fault, as_json, skews
 from chaos.supervisor import Supervisor, names_of
-from chaos.traffic import PARTITIONS, traffic
+from chaos.traffic import DAYS, PARTITIONS, traffic
 from chaos.world import Watch, World, mount_disk, unmount_disk
 from demo.waiting import wait_until
 
 _TICK_S: Final = 0.2
+_LEAD_S: Final = 30.0
 _JOB_S: Final = 240.0
 _TRIES: Final = 6
 _DISK_MB: Final = 1500
+_BEGUN: Final = 2
 _UNSEALED: Final = "cannot be sealed"
 
 
@@ -82,9 +85,11 @@ def play(plan: Plan, folder: Path) -> Report:
             cluster.create(pipeline, PARTITIONS)
             cluster.create(f"{pipeline}-events", PARTITIONS)
         world = stack.enter_context(_world(plan, folder, cluster, journal, has_own_disk=has_own_disk))
+        # They begin before the faults, which wait until the jobs have.
+        seconds = plan.seconds + _LEAD_S
         producers = {
             pipeline: Producers(
-                cluster.servers, pipeline, traffic(plan.seed, plan.seconds, plan.rate, skews(plan.faults))
+                cluster.servers, pipeline, traffic(plan.seed, seconds, plan.rate, skews(plan.faults))
             )
             for pipeline in plan.pipelines
         }
@@ -114,7 +119,7 @@ def _world(
     nights = {pipeline: site.nightly(pipeline) for pipeline in plan.pipelines}
     upkeep = {each: site.job(f"{each}/maintain", each, "maintain") for each in plan.pipelines}
     watches = {each: Watch(LakeReader(site.lake, each), journal) for each in plan.pipelines}
-    supervisor = Supervisor(site, streams, journal, lambda: world.is_quiet)
+    supervisor = Supervisor(Runbook(site, journal), streams, journal, lambda: world.is_quiet)
     world = World(site, cluster, journal, supervisor, nights, upkeep, watches, has_own_disk)
     try:
         yield world
@@ -134,7 +139,8 @@ def _start(world: World, producers: dict[str, Producers]) -> None:
         watch.start()
 
     def have_begun() -> bool:
-        return all(watch.reader.events("speed") for watch in world.watches.values())
+        logs = (watch.reader.table("speed") / "_delta_log" for watch in world.watches.values())
+        return all(len([*log.glob("*.json")]) > _BEGUN for log in logs)
 
     wait_until(have_begun, "the speed layers have rows", _JOB_S, world.supervisor.check)
 
@@ -198,8 +204,10 @@ def _settle(world: World, producers: dict[str, Producers]) -> None:
     for pipeline in world.nights:
         for query in ("ingest", "speed"):
             _once(world, f"{pipeline}/{query}")
-        _good_end(world, world.nights[pipeline])
+        _good_end(world, world.nights[pipeline], "--to", str(DAYS[-1]))
         _once(world, f"{pipeline}/publish")
+        if world.supervisor.runbook.repeats.get(pipeline):
+            world.supervisor.runbook.send_days(pipeline, str(DAYS[0]), str(DAYS[-1]))
         _good_end(world, world.site.job(f"{pipeline}/reconcile", pipeline, "reconcile"))
     for injected in world.journal.injected:
         world.journal.settle(injected, "not refused: went on by itself")
@@ -217,9 +225,9 @@ def _once(world: World, name: str) -> None:
     world.journal.violate("a stream comes to its end when the dust has settled", f"{name}: {job.summary()}")
 
 
-def _good_end(world: World, job: Job) -> None:
+def _good_end(world: World, job: Job, *more: str) -> None:
     for _ in range(_TRIES):
-        job.start()
+        job.start(*more)
         code = job.wait(_JOB_S)
         error = str(job.summary().get("error", ""))
         world.journal.end(job.name, -1 if code is None else code, error)
@@ -254,7 +262,7 @@ def _violations(world: World, pipeline: str, producers: Producers) -> list[Viola
     watch = world.watches[pipeline]
     lake = lake_of(watch.reader, world.cluster.servers, producers.acknowledged)
     world.journal.say(f"{pipeline}: {_sizes(lake)}; {len(watch.polls)} reads")
-    found = [*violations(lake, world.supervisor.repeats.get(pipeline, 0)), *unsteady(watch.polls)]
+    found = [*violations(lake, world.supervisor.runbook.repeats.get(pipeline, 0)), *unsteady(watch.polls)]
     for violation in found:
         world.journal.say(f"VIOLATION {violation}")
     return found

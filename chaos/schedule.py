@@ -8,7 +8,7 @@ from enum import StrEnum
 from random import Random
 from typing import Final
 
-from chaos.traffic import PARTITIONS, Skew
+from chaos.traffic import DAYS, PARTITIONS, Skew
 
 QUERIES: Final = ("ingest", "speed", "publish")
 BROKERS: Final = (1, 2, 3)
@@ -52,6 +52,7 @@ _GAP_S: Final = 9.0
 _STATE_GAP_S: Final = 40.0
 _NIGHTS_S: Final = 50.0
 _COMBINED: Final = 0.25
+_FIRST_DAY_SHARE: Final = 0.6
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,10 @@ def schedule(
     random = Random(f"schedule {seed}")  # noqa: S311 - nothing here is secret
     faults = [*_at_random(random, seconds, pipelines, kinds)]
     for number in range(1, int(seconds / _NIGHTS_S) + 1):
-        faults += [Fault(number * _NIGHTS_S - 25, Kind.NIGHTLY, pipeline) for pipeline in pipelines]
+        at_s = number * _NIGHTS_S - _NIGHTS_S / 2
+        # Readers get the second day from the speed layer first.
+        last = str(DAYS[0] if at_s < seconds * _FIRST_DAY_SHARE else DAYS[-1])
+        faults += [Fault(at_s, Kind.NIGHTLY, pipeline, detail=last) for pipeline in pipelines]
     faults += [Fault(round(seconds * 0.6, 1), Kind.MAINTAIN, pipeline) for pipeline in pipelines]
     return sorted(faults, key=lambda fault: fault.at_s)
 

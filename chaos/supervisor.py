@@ -1,21 +1,23 @@
-"""Runs streams: starts again what ends, and does what the runbook says of a refusal that a fault explains."""
+"""Runs streams: starts again what ends, and asks of each refusal which fault explains it."""
 
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Final
 
-from chaos.commands import Site
 from chaos.jobs import Job
 from chaos.journal import Injected, Journal
+from chaos.runbook import Runbook
+from chaos.schedule import QUERIES
 
 _AGAIN_S: Final = 1.0
+_REFUSED_S: Final = 5.0
 _UNREPORTED: Final = 3
-_COMMAND_S: Final = 180.0
-_TRIES_S: Final = 240.0
-_PAUSE_S: Final = 5.0
+# Of a checkpoint that goes on, this many further micro-batches are seen.
+_GONE_ON: Final = 2
 
 
 @dataclass
@@ -24,12 +26,16 @@ class Explained:
 
     Attributes:
         injected: the fault.
+        since: the last micro-batch that was done then.
         needs_repair: whether a command of the runbook has to follow; otherwise a start is enough.
+        is_under_way: whether the fault is still there, so that micro-batches mean nothing.
         failures: how often the job has failed with exit code 1 since.
     """
 
     injected: Injected
+    since: int
     needs_repair: bool
+    is_under_way: bool = False
     failures: int = 0
 
 
@@ -38,40 +44,41 @@ class Supervisor:
     """Runs the streams of all pipelines.
 
     Attributes:
-        site: where they are.
+        runbook: what is done of refusals.
         streams: by their names, `PIPELINE/QUERY`.
         journal: what happened.
         is_quiet: whether cluster, network and disk are whole now.
         explained: refusals that a fault explains, by the name of the stream.
         held: streams that are not to be started now: somebody works on their files.
-        repeats: how often publishing of a pipeline was started again from the beginning.
     """
 
-    site: Site
+    runbook: Runbook
     streams: Mapping[str, Job]
     journal: Journal
     is_quiet: Callable[[], bool]
     explained: dict[str, Explained] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
-    repeats: dict[str, int] = field(default_factory=dict)
     _starts: dict[str, float] = field(default_factory=dict)
-    _repairs: list[threading.Thread] = field(default_factory=list)
+    _asides: list[threading.Thread] = field(default_factory=list)
 
     def start(self) -> None:
         """Start all streams."""
-        for name in self.streams:
-            self._start(name)
+        for job in self.streams.values():
+            job.start()
 
     def check(self) -> None:
         """Start what is due, and see to what has ended."""
         for name, job in self.streams.items():
-            if name in self.held or job.is_running:
+            if name in self.held:
+                continue
+            if job.is_running:
+                self._see_it_go_on(name)
                 continue
             due = self._starts.pop(name, None)
             if due is None:
                 self._ended(name, job)
             elif due <= time.monotonic():
-                self._start(name)
+                job.start()
             else:
                 self._starts[name] = due
 
@@ -83,18 +90,48 @@ class Supervisor:
                 continue
             code = job.stop()
             self.journal.end(name, 0 if code is None else code, str(job.summary().get("error", "")))
+            # One that was just failing ends as it would have.
             if code not in (0, 1, 4):
                 self.journal.violate("a stream that is told to stop ends with 0", f"{name}: {code}")
 
     def join(self) -> None:
-        """Wait for the repairs that are under way."""
-        for repair in self._repairs:
-            repair.join()
+        """Wait for what is done while streams are held."""
+        for thread in self._asides:
+            thread.join()
 
-    def explain(self, name: str, injected: Injected, *, needs_repair: bool) -> None:
-        """Note that a refusal of a stream is explained from now on."""
+    def explain(
+        self, name: str, injected: Injected, *, needs_repair: bool = True, is_under_way: bool = False
+    ) -> None:
+        """Note that a refusal of a stream is explained from now on, until it has gone on.
+
+        Args:
+            name: of the stream; jobs that are no streams need nothing.
+            injected: the fault.
+            needs_repair: as in `Explained`.
+            is_under_way: as in `Explained`.
+        """
         if name in self.streams:
-            self.explained[name] = Explained(injected, needs_repair)
+            self.explained[name] = Explained(injected, self._last_done(name), needs_repair, is_under_way)
+
+    def aside(self, held: set[str], work: Callable[[], None]) -> None:
+        """Do something in a thread, while streams are not started; they are afterwards.
+
+        Args:
+            held: the streams.
+            work: what.
+        """
+
+        def run() -> None:
+            try:
+                work()
+            finally:
+                for name in held:
+                    self._starts[name] = time.monotonic()
+                self.held -= held
+
+        self.held |= held
+        self._asides.append(threading.Thread(target=run, name=f"work on {', '.join(sorted(held))}"))
+        self._asides[-1].start()
 
     def handle(self, name: str, job: Job) -> bool:
         """See to the end of a run that took what there was.
@@ -106,13 +143,21 @@ class Supervisor:
         self.journal.end(name, -1 if code is None else code, error)
         if code == 4:
             self._refused(name, error)
-            self.join()
         elif code == 1:
             self._failed(name, error)
+        self.join()
         return code == 0
 
-    def _start(self, name: str) -> None:
-        self.streams[name].start()
+    def _last_done(self, name: str) -> int:
+        return newest_micro_batch(self.runbook.site.checkpoint(name))
+
+    def _see_it_go_on(self, name: str) -> None:
+        explained = self.explained.get(name)
+        if explained is None or explained.is_under_way:
+            return
+        if self._last_done(name) >= explained.since + _GONE_ON:
+            self.journal.settle(explained.injected, "not refused: went on by itself")
+            del self.explained[name]
 
     def _ended(self, name: str, job: Job) -> None:
         job.bury()
@@ -138,91 +183,52 @@ class Supervisor:
                 "state that cannot be read is reported with exit code 4",
                 f"{name} fails with 1 again and again after {fault.kind} ({fault.detail}): {error}",
             )
-            self._repair(name, "reported with 1 only, reset")
+            self._repair(name, error, "reported with 1 again and again, then repaired as if with 4")
 
     def _refused(self, name: str, error: str) -> None:
-        if "oncelake " not in error and "docs/" not in error and "Stop" not in error:
+        if "oncelake " not in error and "docs/" not in error and "leave only one" not in error:
             self.journal.violate("a refusal names a way back", f"{name}: {error}")
         explained = self.explained.get(name)
-        if explained is None:
-            self.journal.violate("exit code 4 has a cause", f"{name}: {error}")
         if explained and not explained.needs_repair:
             self.journal.settle(explained.injected, "refused with 4, started again")
-            self._starts[name] = time.monotonic() + _PAUSE_S
+            self._starts[name] = time.monotonic() + _REFUSED_S
             return
-        self._repair(name, "refused with 4, the command of the runbook")
+        if explained is None and not self.held_with(name) & self.held:
+            self.journal.violate("exit code 4 has a cause", f"{name}: {error}")
+        self._repair(name, error, "refused with 4, repaired by the runbook")
 
-    def _repair(self, name: str, outcome: str) -> None:
+    @staticmethod
+    def held_with(name: str) -> set[str]:
+        """Return the streams that are stopped while one of them is repaired."""
+        pipeline, _, query = name.partition("/")
+        return {name} if query == "publish" else set(names_of([pipeline], QUERIES))
+
+    def _repair(self, name: str, error: str, outcome: str) -> None:
+        held = self.held_with(name)
+        if held & self.held:
+            # It is refused once more when the others are done, if it still has to be.
+            self._starts[name] = time.monotonic() + _REFUSED_S
+            return
         explained = self.explained.pop(name, None)
         if explained:
             self.journal.settle(explained.injected, outcome)
+        self.aside(held, partial(self._follow, name, held, error))
+
+    def _follow(self, name: str, held: set[str], error: str) -> None:
+        for each in held:
+            self.streams[each].stop()
         pipeline, _, query = name.partition("/")
-        held = {name} if query != "speed" else {name, f"{pipeline}/publish"}
-        if not held & self.held:
-            self.aside(held, partial(self._follow_the_runbook, pipeline, query, held))
-
-    def aside(self, held: set[str], work: Callable[[], None]) -> None:
-        """Do something in a thread, while streams are not started; they are afterwards.
-
-        Args:
-            held: the streams.
-            work: what.
-        """
-
-        def run() -> None:
-            try:
-                work()
-            finally:
-                for name in held:
-                    self._starts[name] = time.monotonic()
-                self.held -= held
-
-        self.held |= held
-        self._repairs.append(threading.Thread(target=run, name=f"work on {', '.join(sorted(held))}"))
-        self._repairs[-1].start()
-
-    def _follow_the_runbook(self, pipeline: str, query: str, held: set[str]) -> None:
-        for name in held:
-            self.streams[name].stop()
-        if query == "publish":
-            self._begin_publishing(pipeline)
-        else:
-            self._command(pipeline, "checkpoint reset", "--query", query)
-            self._command(pipeline, f"{query}_stream", "--once")
-            if query == "speed":
-                self._begin_publishing(pipeline)
-            else:
-                self._command(pipeline, "reconcile")
-        for name in held:
-            self.explained.pop(name, None)
-
-    def _begin_publishing(self, pipeline: str) -> None:
-        checkpoint = self.site.checkpoint(f"{pipeline}/publish")
-        if checkpoint.exists():
-            checkpoint.rename(checkpoint.with_name(f"publish-old-{time.time_ns()}"))
-        self.repeats[pipeline] = self.repeats.get(pipeline, 0) + 1
-        self._command(pipeline, "publish reset", "--to", "beginning")
-
-    def _command(self, pipeline: str, command: str, *options: str) -> None:
-        """Run a command of the runbook, again if the cluster or another run is in its way."""
-        deadline = time.monotonic() + _TRIES_S
-        while True:
-            job = self.site.job(
-                f"{pipeline}/{command} {' '.join(options)}".strip(), pipeline, command, *options
-            )
-            job.start()
-            code = job.wait(_COMMAND_S)
-            job.kill()
-            error = str(job.summary().get("error", ""))
-            self.journal.end(job.name, -1 if code is None else code, error)
-            if code == 0:
-                return
-            if code != 1 or time.monotonic() > deadline:
-                self.journal.violate("the commands of the runbook lead back", f"{job.name}: {code}: {error}")
-                return
-            time.sleep(_PAUSE_S)
+        self.runbook.follow(pipeline, query, error)
+        for each in held:
+            self.explained.pop(each, None)
 
 
 def names_of(pipelines: Sequence[str], queries: Sequence[str]) -> list[str]:
     """Return the names of all streams."""
     return [f"{pipeline}/{query}" for pipeline in pipelines for query in queries]
+
+
+def newest_micro_batch(checkpoint: Path) -> int:
+    """Return the newest micro-batch that a checkpoint has as done; -1 if there is none."""
+    numbers = (int(path.name) for path in (checkpoint / "commits").glob("*") if path.name.isdigit())
+    return max(numbers, default=-1)
