@@ -14,8 +14,9 @@ from chaos.runbook import Runbook
 from chaos.schedule import QUERIES
 
 _AGAIN_S: Final = 1.0
-_REFUSED_S: Final = 5.0
+_REFUSED_S: Final = 3.0
 _UNREPORTED: Final = 3
+_START_AGAIN: Final = "Stop the other run, then start again"
 # Of a checkpoint that goes on, this many further micro-batches are seen.
 _GONE_ON: Final = 2
 
@@ -30,6 +31,7 @@ class Explained:
         needs_repair: whether a command of the runbook has to follow; otherwise a start is enough.
         is_under_way: whether the fault is still there, so that micro-batches mean nothing.
         failures: how often the job has failed with exit code 1 since.
+        refusals: how often it was refused since, and told to be started again.
     """
 
     injected: Injected
@@ -37,6 +39,7 @@ class Explained:
     needs_repair: bool
     is_under_way: bool = False
     failures: int = 0
+    refusals: int = 0
 
 
 @dataclass
@@ -186,13 +189,19 @@ class Supervisor:
             self._repair(name, error, "reported with 1 again and again, then repaired as if with 4")
 
     def _refused(self, name: str, error: str) -> None:
-        if "oncelake " not in error and "docs/" not in error and "leave only one" not in error:
+        if not any(way in error for way in ("oncelake ", "docs/", _START_AGAIN)):
             self.journal.violate("a refusal names a way back", f"{name}: {error}")
         explained = self.explained.get(name)
-        if explained and not explained.needs_repair:
-            self.journal.settle(explained.injected, "refused with 4, started again")
-            self._starts[name] = time.monotonic() + _REFUSED_S
-            return
+        if explained and (not explained.needs_repair or _START_AGAIN in error):
+            explained.refusals += 0 if explained.is_under_way else 1
+            if explained.refusals < _UNREPORTED:
+                self._starts[name] = time.monotonic() + _REFUSED_S
+                return
+            fault = explained.injected.fault
+            self.journal.violate(
+                "what a refusal tells to do leads back",
+                f"{name} is refused again and again after {fault.kind} ({fault.detail}): {error}",
+            )
         if explained is None and not self.held_with(name) & self.held:
             self.journal.violate("exit code 4 has a cause", f"{name}: {error}")
         self._repair(name, error, "refused with 4, repaired by the runbook")
