@@ -10,6 +10,7 @@ from chaos.planted import OUTSIDE, PATCHED
 from chaos.run import Plan, play
 from chaos.schedule import RANDOM, Kind, schedule
 from demo.cast import ROOT
+from pipelines.errors import OncelakeError
 from pipelines.runtime.processes import graceful_shutdown
 
 _PIPELINES: Final = ("north", "south")
@@ -61,8 +62,12 @@ def chaos(  # noqa: PLR0913, PLR0917 - options of a command
         patch=plant if plant in PATCHED else None,
         outside=OUTSIDE if plant == _OUTSIDE else (),
     )
-    with graceful_shutdown():
-        report = play(plan, folder.absolute())
+    try:
+        with graceful_shutdown():
+            report = play(plan, folder.absolute())
+    except OncelakeError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
     report.write(folder / "report.json")
     click.echo("\n".join(report.lines()))
     click.echo(f"{folder}/report.json; again: python -m chaos {' '.join(sys.argv[1:])}")

@@ -27,7 +27,9 @@ from chaos.supervisor import Supervisor, names_of
 from chaos.traffic import DAYS, PARTITIONS, traffic
 from chaos.world import Watch, World, mount_disk, unmount_disk
 from demo.waiting import wait_until
+from pipelines.errors import ConfigError, InfrastructureError
 
+_SCHEDULE: Final = "schedule.json"
 _TICK_S: Final = 0.2
 _LEAD_S: Final = 30.0
 _JOB_S: Final = 240.0
@@ -69,43 +71,57 @@ def play(plan: Plan, folder: Path) -> Report:
 
     Returns:
         What came of it.
+
+    Raises:
+        ConfigError: there is something else in the folder.
     """
-    unmount_if_there(folder / "lake")
-    shutil.rmtree(folder, ignore_errors=True)
-    (folder / "logs").mkdir(parents=True)
-    (folder / "schedule.json").write_text(as_json(plan.faults), encoding="utf-8")
+    _claim(folder)
+    (folder / _SCHEDULE).write_text(as_json(plan.faults), encoding="utf-8")
     journal = Journal(folder / "journal.jsonl")
+    producers, planted, polls = dict[str, Producers](), dict[str, list[str]](), dict[str, tuple[int, int]]()
     with ExitStack() as stack:
         has_own_disk = mount_disk(folder / "lake", _DISK_MB)
         if has_own_disk:
             stack.callback(unmount_disk, folder / "lake")
         journal.say("starting three brokers")
         cluster = stack.enter_context(running_cluster(folder / "cluster"))
-        for pipeline in plan.pipelines:
-            cluster.create(pipeline, PARTITIONS)
-            cluster.create(f"{pipeline}-events", PARTITIONS)
         world = stack.enter_context(_world(plan, folder, cluster, journal, has_own_disk=has_own_disk))
         # They begin before the faults, which wait until the jobs have.
         seconds = plan.seconds + _LEAD_S
-        producers = {
-            pipeline: Producers(
-                cluster.servers, pipeline, traffic(plan.seed, seconds, plan.rate, skews(plan.faults))
-            )
-            for pipeline in plan.pipelines
-        }
-        _start(world, producers)
-        _disturb(world, plan)
-        _settle(world, producers)
-        planted = _judge(world, plan, producers)
-        sent = {pipeline: each.sent for pipeline, each in producers.items()}
+        for pipeline in plan.pipelines:
+            cluster.create(pipeline, PARTITIONS)
+            cluster.create(f"{pipeline}-events", PARTITIONS)
+            sends = traffic(plan.seed, seconds, plan.rate, skews(plan.faults))
+            producers[pipeline] = Producers(cluster.servers, pipeline, sends)
+        try:
+            _start(world, producers)
+            _disturb(world, plan)
+            _settle(world, producers)
+            planted = _judge(world, plan, producers)
+        except InfrastructureError as error:
+            journal.violate("a run comes to its end", str(error))
         polls = {pipeline: (len(watch.polls), watch.refused) for pipeline, watch in world.watches.items()}
+        if journal.violations and has_own_disk:
+            shutil.copytree(folder / "lake", folder / "lake-at-the-end")
+    sent = {pipeline: each.sent for pipeline, each in producers.items()}
     return Report(plan.seed, plan.seconds, sent, polls, journal, planted, plan.patch is not None)
 
 
-def unmount_if_there(lake: Path) -> None:
-    """Take away the file system of a run that was killed."""
-    if lake.is_mount():
-        unmount_disk(lake)
+def _claim(folder: Path) -> None:
+    """Empty the folder for a run.
+
+    Raises:
+        ConfigError: it holds what no run made.
+    """
+    if folder.exists() and any(folder.iterdir()) and not (folder / _SCHEDULE).exists():
+        raise ConfigError(
+            f"--folder {folder}: found files that no run made (there is no {_SCHEDULE}), expected an empty"
+            " folder or none; name another folder"
+        )
+    if (folder / "lake").is_mount():
+        unmount_disk(folder / "lake")
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "logs").mkdir(parents=True)
 
 
 @contextmanager
