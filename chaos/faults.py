@@ -186,8 +186,9 @@ class FillDisk(Outside):
 
     def end(self) -> None:
         """Make room."""
-        self._ballast.unlink(missing_ok=True)
-        self._explain(is_under_way=False)
+        if self.world.has_own_disk:
+            self._ballast.unlink(missing_ok=True)
+            self._explain(is_under_way=False)
 
     def _explain(self, *, is_under_way: bool) -> None:
         """Explain refusals: a commit of Delta that is cut off stays so when there is room again."""
