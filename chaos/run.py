@@ -3,7 +3,7 @@
 import shutil
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -171,14 +171,23 @@ def _disturb(world: World, plan: Plan) -> None:
         _look_at_nights(world)
         for healed in [each for each in under_way if each[0] <= now_s]:
             under_way.remove(healed)
-            healed[1].heal()
+            _tried(world, healed[1], healed[1].heal)
         while left and left[0].at_s <= now_s:
             fault = left.pop(0)
             effect = EFFECTS[fault.kind](world, world.journal.inject(fault))
-            effect.inject()
+            _tried(world, effect, effect.inject)
             if fault.lasts_s:
                 under_way.append((time.monotonic() - began + fault.lasts_s, effect))
         time.sleep(_TICK_S)
+
+
+def _tried(world: World, effect: Effect, step: Callable[[], None]) -> None:
+    """Inject or heal a fault; one that cannot be is no reason to end the run."""
+    try:
+        step()
+    except Exception as error:  # noqa: BLE001 - files, processes and clients have many, and all mean the same
+        world.journal.say(f"a fault failed: {type(error).__name__}: {error}")
+        effect.settle("failed")
 
 
 def _look_at_nights(world: World) -> None:
