@@ -62,7 +62,7 @@ class Fault:
     Attributes:
         at_s: when, in seconds since the faults began.
         kind: what happens.
-        target: to whom: `PIPELINE/QUERY`, `PIPELINE`, or the number of a broker or partition.
+        target: to whom: `PIPELINE/JOB`, `PIPELINE`, the number of a broker or partition, or `all`.
         lasts_s: for how long, in seconds; 0 for what is over at once.
         detail: how, where there are several ways.
     """
@@ -143,6 +143,8 @@ def _target(random: Random, kind: Kind, pipeline: str) -> str:
             return f"{pipeline}/{query}"
         case Kind.SKEW_CLOCK:
             return str(random.randrange(PARTITIONS))
+        case Kind.DELAY_NETWORK:
+            return "all"
         case _:
             return str(broker) if kind in OF_BROKERS else pipeline
 
