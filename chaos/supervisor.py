@@ -13,8 +13,6 @@ from chaos.journal import Injected, Journal
 from chaos.runbook import Runbook
 from chaos.schedule import QUERIES
 
-_AGAIN_S: Final = 1.0
-_REFUSED_S: Final = 3.0
 _UNREPORTED: Final = 3
 _START_AGAIN: Final = "Stop the other run, then start again"
 # Of a checkpoint that goes on, this many further micro-batches are seen.
@@ -53,6 +51,8 @@ class Supervisor:
         is_quiet: whether cluster, network and disk are whole now.
         explained: refusals that a fault explains, by the name of the stream.
         held: streams that are not to be started now: somebody works on their files.
+        again_s: the pause before a stream that failed is started again, in seconds.
+        refused_s: the same for one that was refused.
     """
 
     runbook: Runbook
@@ -61,6 +61,8 @@ class Supervisor:
     is_quiet: Callable[[], bool]
     explained: dict[str, Explained] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
+    again_s: float = 1.0
+    refused_s: float = 3.0
     _starts: dict[str, float] = field(default_factory=dict)
     _asides: list[threading.Thread] = field(default_factory=list)
 
@@ -166,7 +168,7 @@ class Supervisor:
         job.bury()
         code, error = job.code or 0, str(job.summary().get("error", ""))
         self.journal.end(name, code, error)
-        self._starts[name] = time.monotonic() + (_AGAIN_S if code > 0 else 0)
+        self._starts[name] = time.monotonic() + (self.again_s if code > 0 else 0)
         if code == 4:
             self._refused(name, error)
         elif code == 1:
@@ -195,7 +197,7 @@ class Supervisor:
         if explained and (not explained.needs_repair or _START_AGAIN in error):
             explained.refusals += 0 if explained.is_under_way else 1
             if explained.refusals < _UNREPORTED:
-                self._starts[name] = time.monotonic() + _REFUSED_S
+                self._starts[name] = time.monotonic() + self.refused_s
                 return
             fault = explained.injected.fault
             self.journal.violate(
@@ -216,7 +218,7 @@ class Supervisor:
         held = self.held_with(name)
         if held & self.held:
             # It is refused once more when the others are done, if it still has to be.
-            self._starts[name] = time.monotonic() + _REFUSED_S
+            self._starts[name] = time.monotonic() + self.refused_s
             return
         explained = self.explained.pop(name, None)
         if explained:

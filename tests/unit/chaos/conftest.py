@@ -1,8 +1,10 @@
-"""A lake as it has to be, made from the traffic alone."""
+"""A lake as it has to be, made from the traffic alone; and small processes in the place of jobs."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from chaos.observations import (
 )
 from chaos.oracle import Truth
 from chaos.traffic import DAYS, Reading, Skew, traffic
+from tests.support.small_jobs import SmallJobs
 
 SECONDS, RATE = 60.0, 50.0
 # A copy that comes later wins by a clock that is slow.
@@ -79,3 +82,15 @@ def row_of(truth: Truth, place: Place) -> EventRow:
     reading = truth.judged[place]
     assert isinstance(reading, Reading)
     return EventRow(reading, reading.measured_at.date(), place)
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[SmallJobs]:
+    """Small processes that end with the test."""
+    jobs = SmallJobs(tmp_path)
+    try:
+        yield jobs
+    finally:
+        jobs.supervisor.join()
+        for job in jobs.supervisor.streams.values():
+            job.kill()
