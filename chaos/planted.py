@@ -82,7 +82,9 @@ def _sent_again(reader: LakeReader, servers: str) -> Iterator[None]:
         measured = told.measured_at.isoformat()
         key = json.dumps({"meter": told.meter, "number": told.number, "measured_at": measured})
         origin = {"partition": first.origin.partition, "offset": first.origin.offset}
-        headers = {f"oncelake.{name}": str(value) for name, value in origin.items()}
+        headers: dict[str, str | bytes | None] = {
+            f"oncelake.{name}": str(value) for name, value in origin.items()
+        }
         producer = Producer({"bootstrap.servers": servers, "log_level": 0})
         producer.produce(topic, told.document(), key, first.place.partition, headers=headers)
         producer.flush(_WITHIN_S)
