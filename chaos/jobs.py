@@ -15,7 +15,6 @@ from typing import Any, Final
 import psutil
 
 from demo.cast import BRIEF_JAVA, ROOT
-from pipelines.runtime.processes import end_processes
 
 CHAOS: Final = ROOT / "chaos"
 _STOP_S: Final = 90.0
@@ -105,25 +104,30 @@ class Job:
     def bury(self, within_s: float = _ORPHANS_S) -> None:
         """After its end, wait for what it started itself, and kill what stays."""
         if self._process:
+            # Before psutil waits for it, which would take its exit code away.
+            self._process.wait(_STOP_S)
             _, alive = psutil.wait_procs(self.processes(), timeout=within_s)
             for process in alive:
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
             psutil.wait_procs(alive, timeout=_STOP_S)
-            self._process.wait(_STOP_S)
 
     def stop(self) -> int | None:
         """Ask it to stop, as an operator does; kill it if it does not.
 
         Returns:
-            Its exit code.
+            Its exit code; None if it was never started.
         """
-        if self._process and self._process.poll() is None:
+        if self._process is None:
+            return None
+        if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_STOP_S)
-        end_processes(self.processes(), _ORPHANS_S)
-        return self._process.wait() if self._process else None
+        if self._process.poll() is None:
+            self.send(signal.SIGKILL)
+        self.bury()
+        return self._process.wait()
 
     def forget(self) -> None:
         """Let its last run be no longer known, so that its end is seen once."""

@@ -1,6 +1,7 @@
 """Faults of state do what they say to files, and what follows is explained by them."""
 
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,7 @@ def test_a_torn_file_is_explained_and_its_stream_started_again(world: World, job
     effect(world, Kind.TEAR, detail="offsets missing").inject()
     assert [path.name for path in (checkpoint / "offsets").iterdir()] == ["0"]
     assert SPEED in jobs.supervisor.explained
-    assert not jobs.supervisor.streams[SPEED].is_running
+    assert jobs.supervisor.streams[SPEED].code == -signal.SIGKILL
     jobs.until(lambda: jobs.supervisor.streams[SPEED].is_running, "it runs again")
 
 
