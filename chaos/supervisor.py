@@ -178,6 +178,7 @@ class Supervisor:
 
     def _failed(self, name: str, error: str) -> None:
         """Count failures that nothing outside explains: a job that cannot read its state has to say so."""
+        name = self._blamed(name, error)
         explained = self.explained.get(name)
         if explained is None or not explained.needs_repair or not self.is_quiet():
             return
@@ -193,6 +194,7 @@ class Supervisor:
     def _refused(self, name: str, error: str) -> None:
         if not any(way in error for way in ("oncelake ", "docs/", _START_AGAIN)):
             self.journal.violate("a refusal names a way back", f"{name}: {error}")
+        name = self._blamed(name, error)
         explained = self.explained.get(name)
         if explained and (not explained.needs_repair or _START_AGAIN in error):
             explained.refusals += 0 if explained.is_under_way else 1
@@ -207,6 +209,11 @@ class Supervisor:
         if explained is None and not self.held_with(name) & self.held:
             self.journal.violate("exit code 4 has a cause", f"{name}: {error}")
         self._repair(name, error, "refused with 4, repaired by the runbook")
+
+    def _blamed(self, name: str, error: str) -> str:
+        """Return the stream whose checkpoint an error is about: jobs read those of others, too."""
+        checkpoints = {other: str(self.runbook.site.checkpoint(other)) for other in self.explained}
+        return next((other for other, checkpoint in checkpoints.items() if checkpoint in error), name)
 
     @staticmethod
     def held_with(name: str) -> set[str]:

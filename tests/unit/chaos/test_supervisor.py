@@ -136,3 +136,14 @@ def test_the_newest_micro_batch_is_the_one_with_the_highest_number(tmp_path: Pat
     for name in ("9", "10", ".10.crc"):
         (tmp_path / "commits" / name).touch()
     assert newest_micro_batch(tmp_path) == 10
+
+
+def test_an_error_about_the_checkpoint_of_another_stream_counts_for_that_one(jobs: SmallJobs) -> None:
+    injected = jobs.injected(Kind.TEAR)
+    jobs.tell("ingest_stream", 4, f"{jobs.site.checkpoint(SPEED)}/metadata is cut off. See docs/runbook.md")
+    jobs.supervisor.start()
+    jobs.supervisor.explain(SPEED, injected)
+    jobs.until(lambda: "publish reset" in jobs.calls(), "the checkpoint of that one is reset")
+    jobs.supervisor.join()
+    assert injected.outcome == "refused with 4, repaired by the runbook"
+    assert [call for call in jobs.calls() if call in {"checkpoint reset", "speed_stream --once"}] != []
