@@ -28,11 +28,13 @@ class Outside:
     Attributes:
         name: its name.
         what: it, in words.
+        rule: the rule of the oracle that has to find it.
         done: does it for the length of a block, and undoes it if that is possible.
     """
 
     name: str
     what: str
+    rule: str
     done: Callable[[LakeReader, str], AbstractContextManager[None]]
 
 
@@ -99,20 +101,43 @@ def _deleted_from_topic(reader: LakeReader, servers: str) -> Iterator[None]:
     yield
 
 
+_BRONZE: Final = "bronze is the topic"
+_SPEED: Final = "rows of the speed layer are records, each key once"
+_WINNERS: Final = "certified days are the winners"
+_STEADY: Final = "a certified day changes with a verdict only"
 # Those that cannot be undone come last.
 OUTSIDE: Final = tuple(
-    Outside(name, what, contextmanager(done))
-    for name, what, done in (
-        ("bronze-lost", "a row of bronze is gone", _rewritten("bronze", _without_last)),
-        ("bronze-doubled", "a row of bronze is there twice", _rewritten("bronze", _with_first_twice)),
-        ("speed-doubled", "a row of the speed layer is there twice", _rewritten("speed", _with_first_twice)),
-        ("speed-lost", "a row of the speed layer is gone", _rewritten("speed", _without_last)),
-        ("batch-changed", "a certified row has another value", _rewritten("batch", _with_more_power)),
-        ("batch-lost", "a certified row is gone", _rewritten("batch", _without_last)),
-        ("serving-lost", "a row of the serving table is gone", _rewritten("serving", _without_last)),
-        ("quarantine-lost", "a row of the quarantine is gone", _rewritten("quarantine", _without_last)),
-        ("output-doubled", "a record of the output topic is there twice", _sent_again),
-        ("topic-lost", "acknowledged records are gone from the topic", _deleted_from_topic),
+    Outside(name, what, rule, contextmanager(done))
+    for name, what, rule, done in (
+        ("bronze-lost", "a row of bronze is gone", _BRONZE, _rewritten("bronze", _without_last)),
+        ("bronze-doubled", "a row of bronze is twice", _BRONZE, _rewritten("bronze", _with_first_twice)),
+        (
+            "speed-doubled",
+            "a row of the speed layer is twice",
+            _SPEED,
+            _rewritten("speed", _with_first_twice),
+        ),
+        ("batch-changed", "a certified row changes", _STEADY, _rewritten("batch", _with_more_power)),
+        ("batch-lost", "a certified row is gone", _WINNERS, _rewritten("batch", _without_last)),
+        (
+            "serving-lost",
+            "a row of the serving table is gone",
+            "the serving table is the winners",
+            _rewritten("serving", _without_last),
+        ),
+        (
+            "quarantine-lost",
+            "a row of the quarantine is gone",
+            "the quarantine is what is broken",
+            _rewritten("quarantine", _without_last),
+        ),
+        ("output-doubled", "a record is sent twice", "consumers get each event once", _sent_again),
+        (
+            "topic-lost",
+            "acknowledged records are gone",
+            "acknowledged records are in the topic",
+            _deleted_from_topic,
+        ),
     )
 )
 

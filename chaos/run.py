@@ -273,11 +273,12 @@ def _judge(world: World, plan: Plan, producers: dict[str, Producers]) -> dict[st
         found = _violations(world, pipeline, producers[pipeline])
         world.journal.violations += found
         for each in plan.outside:
+            polled = len(watch.polls)
             with each.done(watch.reader, world.cluster.servers):
                 watch.poll()
                 rules = [violation.rule for violation in _violations(world, pipeline, producers[pipeline])]
-                del watch.polls[-1]
-            planted[f"{each.name} ({pipeline}: {each.what})"] = rules
+            del watch.polls[polled:]
+            planted[f"{each.name} ({pipeline}: {each.what})"] = rules if each.rule in rules else []
     if plan.patch:
         planted[plan.patch] = sorted({violation.rule for violation in world.journal.violations})
     return planted
