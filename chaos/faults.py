@@ -180,8 +180,11 @@ class FillDisk(Outside):
             self.settle("not injected: no file system may be mounted here")
             return
         with suppress(OSError), self._ballast.open("wb", buffering=0) as file:
+            os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(self.world.site.lake).free)
+            # What others have given back meanwhile.
             while True:
-                file.write(bytes(1 << 20))
+                file.seek(0, os.SEEK_END)
+                file.write(bytes(1 << 16))
         self._explain(is_under_way=True)
 
     def end(self) -> None:
