@@ -1,5 +1,6 @@
 """Runs streams: starts again what ends, and asks of each refusal which fault explains it."""
 
+import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -91,12 +92,13 @@ class Supervisor:
         """Stop all streams as an operator does, and expect good ends of those that run."""
         self.join()
         for name, job in self.streams.items():
-            if not job.is_running:
+            if not job.is_running and (name in self._starts or job.code is None):
                 continue
+            # Of one that has ended since the last look, this is its exit code.
             code = job.stop()
             self.journal.end(name, 0 if code is None else code, str(job.summary().get("error", "")))
             # One that was just failing ends as it would have.
-            if code not in (0, 1, 4):
+            if code not in (0, 1, 4, -signal.SIGKILL):
                 self.journal.violate("a stream that is told to stop ends with 0", f"{name}: {code}")
 
     def join(self) -> None:
