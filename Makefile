@@ -4,6 +4,7 @@
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 DAYS ?= 14
+MINUTES ?= 3
 SEED ?= 0
 RUNS ?= 5000
 SECONDS ?= 600
@@ -11,7 +12,7 @@ SECONDS ?= 600
 IN_USE ?= HEAD
 VENV := .venv
 PY := $(VENV)/bin/python
-CODE := $(wildcard pipelines jobs demo benchmarks simulation tests scripts)
+CODE := $(wildcard pipelines jobs demo benchmarks simulation chaos tests scripts)
 REQUIRED_PYTHON := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 13))
 
 # A step done is remembered under the checksum of the files that ask for it: a touched file repeats nothing.
@@ -27,7 +28,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 SCHEDULERS := .venv-schedulers
 SCHEDULERS_MADE := $(SCHEDULERS)/.made-$(call key,requirements/schedulers.txt)
 
-.PHONY: help setup java demo test test-fast test-thorough test-long lint format package bench bench-full bench-peers rack-bench simulate fuzz lock lock-jars pages schema clean distclean
+.PHONY: help setup java demo test test-fast test-thorough test-long lint format package bench bench-full bench-peers rack-bench simulate fuzz chaos lock lock-jars pages schema clean distclean
 
 help: ## Show this help
 	@echo "Oncelake. Every target does the set-up that it needs. The first time takes minutes and needs network access."
@@ -91,6 +92,9 @@ simulate: $(PACKAGE) ## Play random histories of the protocols over models of De
 
 fuzz: $(PACKAGE) ## Give broken texts to all that reads texts: contracts, files of checkpoints and more (SECONDS=600 SEED=0)
 	@$(PY) -m tests.fuzz --seconds $(SECONDS) --seed $(SEED)
+
+chaos: setup ## Run pipelines on three brokers under random faults, and judge what they hold (MINUTES=3 SEED=0 CHAOS_ARGS)
+	@$(PY) -m chaos --seed $(SEED) --minutes $(MINUTES) $(CHAOS_ARGS)
 
 lock: ## Maintainers: update the pinned Python dependencies (needs uv)
 	$(LOCK) --extra dev --extra demo --extra otel --constraints requirements/constraints.txt \

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-CODE = ("pipelines", "jobs", "demo", "benchmarks", "simulation", "scripts")
+CODE = ("pipelines", "jobs", "demo", "benchmarks", "simulation", "chaos", "scripts")
 MODULES = sorted(Path("pipelines").rglob("*.py"))
 BY_PACKAGE = ("unit", "spark", "integration")
 

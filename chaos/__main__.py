@@ -1,0 +1,78 @@
+"""Run real processes under random faults: `make chaos MINUTES=3 SEED=1`."""
+
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+
+from chaos.planted import OUTSIDE, PATCHED
+from chaos.run import Plan, play
+from chaos.schedule import RANDOM, Kind, schedule
+from demo.cast import ROOT
+from pipelines.errors import OncelakeError
+from pipelines.runtime.processes import graceful_shutdown
+
+_PIPELINES: Final = ("north", "south")
+_OUTSIDE: Final = "outside"
+_RATE: Final = 40.0
+
+
+@click.command()
+@click.option(
+    "--seed", default=0, show_default=True, help="Decides what is sent, and which faults happen when."
+)
+@click.option("--minutes", default=3.0, show_default=True, help="How long faults happen.")
+@click.option("--pipelines", default=1, show_default=True, type=click.IntRange(1, len(_PIPELINES)))
+@click.option("--fault", "faults", multiple=True, type=click.Choice([kind.name for kind in RANDOM]))
+@click.option("--quiet", is_flag=True, help="No faults but nightly runs and maintain.")
+@click.option("--plant", type=click.Choice([_OUTSIDE, *PATCHED]), help="A fault that the oracle has to find.")
+@click.option("--show", is_flag=True, help="Print the schedule alone.")
+@click.option(
+    "--folder", type=click.Path(path_type=Path), default=ROOT / "out" / "chaos", help="Where everything goes."
+)
+def chaos(  # noqa: PLR0913, PLR0917 - options of a command
+    seed: int,
+    minutes: float,
+    pipelines: int,
+    faults: tuple[str, ...],
+    quiet: bool,
+    plant: str | None,
+    show: bool,
+    folder: Path,
+) -> None:
+    """Run pipelines under random faults, and hold what they hold against what was sent.
+
+    The same seed and minutes give the same records and the same schedule. The exit code is 1 if something
+    is violated; with --plant, if the planted fault is not found.
+    """
+    names = _PIPELINES[:pipelines]
+    kinds = () if quiet else tuple(Kind[name] for name in faults) or RANDOM
+    planned = schedule(seed, minutes * 60, names, kinds)
+    for fault in planned:
+        click.echo(fault)
+    if show:
+        return
+    plan = Plan(
+        seed,
+        minutes * 60,
+        _RATE,
+        names,
+        planned,
+        patch=plant if plant in PATCHED else None,
+        outside=OUTSIDE if plant == _OUTSIDE else (),
+    )
+    try:
+        with graceful_shutdown():
+            report = play(plan, folder.absolute())
+    except OncelakeError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
+    report.write(folder / "report.json")
+    click.echo("\n".join(report.lines()))
+    click.echo(f"{folder}/report.json; again: python -m chaos {' '.join(sys.argv[1:])}")
+    sys.exit(0 if report.is_good else 1)
+
+
+if __name__ == "__main__":
+    chaos()

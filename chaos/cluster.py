@@ -1,0 +1,207 @@
+"""Three brokers on this machine, each a process that can be killed, behind a proxy that can be cut."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from chaos.proxy import Proxy
+from chaos.schedule import BROKERS
+from demo.waiting import wait_until
+from pipelines.errors import InfrastructureError
+from pipelines.runtime.jars import ensure_jars
+from pipelines.runtime.java import find_java
+from pipelines.runtime.local_broker import CLUSTER_ID, LOG4J
+
+_WITHIN_S: Final = 120.0
+_JAVA: Final = ("-Xmx320m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+# Events are of years ago: they may neither expire nor cut the log into a segment a day.
+_COMMON: Final = """\
+process.roles=broker,controller
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=BROKERS
+listener.security.protocol.map=CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT,CONTROLLER:PLAINTEXT
+default.replication.factor=3
+min.insync.replicas=2
+offsets.topic.replication.factor=3
+offsets.topic.num.partitions=2
+transaction.state.log.replication.factor=3
+transaction.state.log.min.isr=2
+transaction.state.log.num.partitions=2
+share.coordinator.state.topic.replication.factor=3
+share.coordinator.state.topic.min.isr=2
+auto.create.topics.enable=false
+group.initial.rebalance.delay.ms=0
+log.retention.ms=-1
+log.roll.hours=876000
+replica.lag.time.max.ms=5000
+broker.session.timeout.ms=6000
+unclean.leader.election.enable=false
+"""
+
+
+@dataclass
+class Broker:
+    """A broker, which is a controller as well.
+
+    Attributes:
+        home: its files.
+        proxy: where clients connect.
+        process: it, since its last start.
+    """
+
+    home: Path
+    proxy: Proxy
+    process: "subprocess.Popen[bytes] | None" = None
+
+    def start(self) -> None:
+        """Start it, or start it again with what it has kept."""
+        java = [
+            str(find_java().executable),
+            *_JAVA,
+            f"-Dlog4j2.configurationFile={self.home}/log4j2.properties",
+        ]
+        command = [*java, "-cp", os.pathsep.join(map(str, ensure_jars("broker"))), "kafka.Kafka"]
+        with self.home.with_suffix(".log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [*command, str(self.home / "server.properties")],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.send(signal.SIGKILL)
+        if self.process:
+            self.process.wait(_WITHIN_S)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What runs.
+
+    Attributes:
+        brokers: by their ids.
+    """
+
+    brokers: dict[int, Broker]
+
+    @property
+    def servers(self) -> str:
+        """The addresses for clients, which are those of the proxies."""
+        return ",".join(f"127.0.0.1:{broker.proxy.port}" for broker in self.brokers.values())
+
+    @property
+    def admin(self) -> AdminClient:
+        """A client of the cluster."""
+        return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+
+    def is_whole(self) -> bool:
+        """Return whether all brokers answer, and all replicas are in sync."""
+        with suppress(KafkaException):
+            found = self.admin.list_topics(timeout=5)
+            partitions = [each for topic in found.topics.values() for each in topic.partitions.values()]
+            return len(found.brokers) == len(self.brokers) and all(
+                len(each.isrs) == len(each.replicas) and each.leader >= 0 for each in partitions
+            )
+        return False
+
+    def create(self, topic: str, partitions: int) -> None:
+        """Make a topic with three replicas, and wait until it is known."""
+        # Its answers come for as long as the client lives.
+        admin = self.admin
+        admin.create_topics([NewTopic(topic, partitions, 3)])[topic].result(_WITHIN_S)
+        wait_until(lambda: topic in admin.list_topics(timeout=10).topics, f"topic {topic} is there")
+
+    def stop(self) -> None:
+        """End all brokers and proxies."""
+        for broker in self.brokers.values():
+            broker.send(signal.SIGCONT)
+            broker.kill()
+            broker.proxy.close()
+
+
+@contextmanager
+def running_cluster(folder: Path) -> Iterator[Cluster]:
+    """Run three brokers for the length of a block.
+
+    Args:
+        folder: everything that they write.
+    """
+    ports = _free_ports(3 * len(BROKERS))
+    clients, brokers, controllers = (ports[n : n + len(BROKERS)] for n in range(0, len(ports), len(BROKERS)))
+    voters = ",".join(f"{n}@127.0.0.1:{port}" for n, port in zip(BROKERS, controllers, strict=True))
+    cluster = Cluster({})
+    with ExitStack() as stack:
+        stack.callback(cluster.stop)
+        for number, *own in zip(BROKERS, clients, brokers, controllers, strict=True):
+            proxy = Proxy(own[0])
+            home = folder / f"broker-{number}"
+            _lay_out(home, f"node.id={number}\ncontroller.quorum.voters={voters}\n{_listeners(own, proxy)}")
+            cluster.brokers[number] = Broker(home, proxy)
+        _format(folder)
+        for broker in cluster.brokers.values():
+            broker.start()
+        wait_until(cluster.is_whole, "three brokers answer", _WITHIN_S)
+        yield cluster
+
+
+def _listeners(own: list[int], proxy: Proxy) -> str:
+    clients, brokers, controller = (f"127.0.0.1:{port}" for port in own)
+    return (
+        f"listeners=CLIENTS://{clients},BROKERS://{brokers},CONTROLLER://{controller}\n"
+        f"advertised.listeners=CLIENTS://127.0.0.1:{proxy.port},BROKERS://{brokers}\n"
+    )
+
+
+def _lay_out(home: Path, own: str) -> None:
+    home.mkdir(parents=True)
+    (home / "log4j2.properties").write_text(LOG4J, encoding="utf-8")
+    (home / "server.properties").write_text(f"{_COMMON}log.dirs={home}/data\n{own}", encoding="utf-8")
+
+
+def _format(folder: Path) -> None:
+    """Format the storage of the first broker; that of the others differs in its ids only."""
+    first, *others = (folder / f"broker-{number}" for number in BROKERS)
+    tool = [str(find_java().executable), *_JAVA, "-cp", os.pathsep.join(map(str, ensure_jars("broker")))]
+    tool += ["kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID]
+    done = subprocess.run(
+        [*tool, "--config", str(first / "server.properties")], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise InfrastructureError(f"{first}: the storage cannot be formatted: {done.stderr[-1000:]}")
+    for number, home in zip(BROKERS[1:], others, strict=True):
+        shutil.copytree(first / "data", home / "data")
+        meta = home / "data" / "meta.properties"
+        own = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        lines = meta.read_text(encoding="utf-8").splitlines()
+        ids = {"node.id": str(number), "directory.id": own}
+        named = (line.partition("=") for line in lines)
+        text = "\n".join(f"{name}={ids.get(name, value)}" if mark else name for name, mark, value in named)
+        meta.write_text(f"{text}\n", encoding="utf-8")
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        bound = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in bound:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in bound]

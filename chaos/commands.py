@@ -1,0 +1,72 @@
+"""The jobs and commands of a pipeline in a run, as an operator would call them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from chaos.jobs import CHAOS, Job
+from chaos.traffic import DAYS
+from demo.cast import BRIEF_SPARK
+
+JOBS: Final = {"ingest": "ingest_stream", "speed": "speed_stream", "publish": "publish_stream"}
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where the pipelines of a run are.
+
+    Attributes:
+        folder: of the run.
+        servers: of the cluster.
+        entry: what Python runs as `oncelake`.
+    """
+
+    folder: Path
+    servers: str
+    entry: Sequence[str] = ("-m", "pipelines.cli")
+
+    @property
+    def lake(self) -> Path:
+        """The folder of the lake."""
+        return self.folder / "lake"
+
+    @property
+    def logs(self) -> Path:
+        """The folder of what the jobs say."""
+        return self.folder / "logs"
+
+    def checkpoint(self, name: str) -> Path:
+        """Return the checkpoint of a stream.
+
+        Args:
+            name: `PIPELINE/QUERY`.
+        """
+        return self.lake / "ops" / "checkpoints" / name
+
+    def stream(self, pipeline: str, query: str) -> Job:
+        """Return the job of a stream, not started."""
+        return self.job(f"{pipeline}/{query}", pipeline, JOBS[query])
+
+    def nightly(self, pipeline: str) -> Job:
+        """Return the nightly run from the first day on, not started; `--to` is missing."""
+        return self.job(f"{pipeline}/nightly", pipeline, "nightly_batch", "--from", str(DAYS[0]))
+
+    def job(self, name: str, pipeline: str, command: str, *options: str) -> Job:
+        """Return a job or command, not started.
+
+        Args:
+            name: its name in the journal.
+            pipeline: the pipeline.
+            command: such as `checkpoint reset`.
+            options: its own options.
+        """
+        settings = (
+            f"kafka.bootstrap_servers={self.servers}",
+            f"lake.root={self.lake}",
+            *BRIEF_SPARK,
+        )
+        words = [*command.split(), "--pipeline", pipeline]
+        words += ["--conf-dir", str(CHAOS / "conf"), "--contracts-dir", str(CHAOS / "contracts")]
+        words += [word for setting in settings for word in ("--set", setting)]
+        return Job(name, [*words, *options], self.logs, self.entry)

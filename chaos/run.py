@@ -1,0 +1,308 @@
+"""A run: brokers, pipelines, faults by the schedule, and the judgement when the dust has settled."""
+
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from chaos.cluster import Cluster, running_cluster
+from chaos.commands import Site
+from chaos.faults import EFFECTS, Effect
+from chaos.jobs import Job
+from chaos.journal import Journal
+from chaos.observations import Lake
+from chaos.oracle import Violation, unsteady, violations
+from chaos.planted import Outside
+from chaos.producers import Producers
+from chaos.proxy import Link
+from chaos.reading import LakeReader, lake_of
+from chaos.report import Report
+from chaos.runbook import Runbook
+from chaos.schedule import QUERIES, Fault, as_json, skews
+from chaos.supervisor import Supervisor, names_of
+from chaos.traffic import DAYS, PARTITIONS, traffic
+from chaos.world import Watch, World, mount_disk, unmount_disk
+from demo.waiting import wait_until
+from pipelines.errors import ConfigError, InfrastructureError
+
+_SCHEDULE: Final = "schedule.json"
+_TICK_S: Final = 0.2
+_LEAD_S: Final = 30.0
+_JOB_S: Final = 240.0
+_TRIES: Final = 6
+_DISK_MB: Final = 1500
+_BEGUN: Final = 2
+_UNSEALED: Final = "cannot be sealed"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run is to be.
+
+    Attributes:
+        seed: decides what is sent.
+        seconds: how long producers send and faults happen.
+        rate: records a second, for each pipeline.
+        pipelines: their names.
+        faults: the schedule.
+        patch: a fault planted in the jobs, see `chaos.planted.PATCHED`; None for none.
+        outside: faults planted from outside when all is judged, each judged for itself.
+    """
+
+    seed: int
+    seconds: float
+    rate: float
+    pipelines: Sequence[str]
+    faults: Sequence[Fault]
+    patch: str | None = None
+    outside: Sequence[Outside] = ()
+
+
+def play(plan: Plan, folder: Path) -> Report:
+    """Play a run.
+
+    Args:
+        plan: what it is to be.
+        folder: where everything goes; what an earlier run left there is deleted.
+
+    Returns:
+        What came of it.
+
+    Raises:
+        ConfigError: there is something else in the folder.
+    """
+    _claim(folder)
+    (folder / _SCHEDULE).write_text(as_json(plan.faults), encoding="utf-8")
+    journal = Journal(folder / "journal.jsonl")
+    producers, planted, polls = dict[str, Producers](), dict[str, list[str]](), dict[str, tuple[int, int]]()
+    with ExitStack() as stack:
+        has_own_disk = mount_disk(folder / "lake", _DISK_MB)
+        if has_own_disk:
+            stack.callback(unmount_disk, folder / "lake")
+        journal.say("starting three brokers")
+        cluster = stack.enter_context(running_cluster(folder / "cluster"))
+        world = stack.enter_context(_world(plan, folder, cluster, journal, has_own_disk=has_own_disk))
+        # They begin before the faults, which wait until the jobs have.
+        seconds = plan.seconds + _LEAD_S
+        for pipeline in plan.pipelines:
+            cluster.create(pipeline, PARTITIONS)
+            cluster.create(f"{pipeline}-events", PARTITIONS)
+            sends = traffic(plan.seed, seconds, plan.rate, skews(plan.faults))
+            producers[pipeline] = Producers(cluster.servers, pipeline, sends)
+        try:
+            _start(world, producers)
+            _disturb(world, plan)
+            _settle(world, producers)
+            planted = _judge(world, plan, producers)
+        except InfrastructureError as error:
+            journal.violate("a run comes to its end", str(error))
+        polls = {pipeline: (len(watch.polls), watch.refused) for pipeline, watch in world.watches.items()}
+        if journal.violations and has_own_disk:
+            shutil.copytree(folder / "lake", folder / "lake-at-the-end")
+    sent = {pipeline: each.sent for pipeline, each in producers.items()}
+    return Report(plan.seed, plan.seconds, sent, polls, journal, planted, plan.patch is not None)
+
+
+def _claim(folder: Path) -> None:
+    """Empty the folder for a run.
+
+    Raises:
+        ConfigError: it holds what no run made.
+    """
+    if folder.exists() and any(folder.iterdir()) and not (folder / _SCHEDULE).exists():
+        raise ConfigError(
+            f"--folder {folder}: found files that no run made (there is no {_SCHEDULE}), expected an empty"
+            " folder or none; name another folder"
+        )
+    if (folder / "lake").is_mount():
+        unmount_disk(folder / "lake")
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "logs").mkdir(parents=True)
+
+
+@contextmanager
+def _world(
+    plan: Plan, folder: Path, cluster: Cluster, journal: Journal, *, has_own_disk: bool
+) -> Iterator[World]:
+    site = Site(folder, cluster.servers)
+    if plan.patch:
+        site = replace(site, entry=("-m", "chaos.planted_job", plan.patch))
+    streams = {name: site.stream(*name.split("/")) for name in names_of(plan.pipelines, QUERIES)}
+    nights = {pipeline: site.nightly(pipeline) for pipeline in plan.pipelines}
+    upkeep = {each: site.job(f"{each}/maintain", each, "maintain") for each in plan.pipelines}
+    watches = {each: Watch(LakeReader(site.lake, each), journal) for each in plan.pipelines}
+    supervisor = Supervisor(Runbook(site, journal), streams, journal, lambda: world.is_quiet)
+    world = World(site, cluster, journal, supervisor, nights, upkeep, watches, has_own_disk)
+    try:
+        yield world
+    finally:
+        for watch in watches.values():
+            watch.finish()
+        for job in (*streams.values(), *nights.values(), *upkeep.values()):
+            job.kill()
+
+
+def _start(world: World, producers: dict[str, Producers]) -> None:
+    world.journal.say("starting the streams")
+    world.supervisor.start()
+    for each in producers.values():
+        each.start()
+    for watch in world.watches.values():
+        watch.start()
+
+    def have_begun() -> bool:
+        logs = (watch.reader.table("speed") / "_delta_log" for watch in world.watches.values())
+        return all(len([*log.glob("*.json")]) > _BEGUN for log in logs)
+
+    wait_until(have_begun, "the speed layers have rows", _JOB_S, world.supervisor.check)
+
+
+def _disturb(world: World, plan: Plan) -> None:
+    """Let the faults of the schedule happen, until the producers have sent all."""
+    world.journal.say(f"{len(plan.faults)} faults from here on")
+    began, left = time.monotonic(), list(plan.faults)
+    under_way = list[tuple[float, Effect]]()
+    while (now_s := time.monotonic() - began) < plan.seconds or left or under_way:
+        world.supervisor.check()
+        _look_at_nights(world)
+        for healed in [each for each in under_way if each[0] <= now_s]:
+            under_way.remove(healed)
+            _tried(world, healed[1], healed[1].heal)
+        while left and left[0].at_s <= now_s:
+            fault = left.pop(0)
+            effect = EFFECTS[fault.kind](world, world.journal.inject(fault))
+            _tried(world, effect, effect.inject)
+            if fault.lasts_s:
+                under_way.append((time.monotonic() - began + fault.lasts_s, effect))
+        time.sleep(_TICK_S)
+
+
+def _tried(world: World, effect: Effect, step: Callable[[], None]) -> None:
+    """Inject or heal a fault; one that cannot be is no reason to end the run."""
+    try:
+        step()
+    except Exception as error:  # noqa: BLE001 - files, processes and clients have many, and all mean the same
+        world.journal.say(f"a fault failed: {type(error).__name__}: {error}")
+        effect.settle("failed")
+
+
+def _look_at_nights(world: World) -> None:
+    for job in (*world.nights.values(), *world.upkeep.values()):
+        if job.code is not None:
+            _night_ended(world, job)
+            job.forget()
+
+
+def _night_ended(world: World, job: Job) -> None:
+    job.bury()
+    code, error = job.code or 0, str(job.summary().get("error", ""))
+    world.journal.end(job.name, code, error)
+    is_explained = world.has_damaged_state or _UNSEALED in error
+    if code == 4 and not is_explained:
+        world.journal.violate("exit code 4 has a cause", f"{job.name}: {error}")
+    if code == 3 and not world.has_damaged_state:
+        world.journal.violate("an audit passes unless something is wrong", f"{job.name}: {error}")
+    if code == 2:
+        world.journal.violate("a job is not refused for its configuration", f"{job.name}: {error}")
+
+
+def _settle(world: World, producers: dict[str, Producers]) -> None:
+    """Heal everything, stop the streams, and let each job take what there is, as after an outage."""
+    world.journal.say("the dust settles")
+    for pipeline, each in producers.items():
+        if unknown := each.finish():
+            world.journal.say(f"{pipeline}: the cluster has not answered for {unknown} records")
+    for broker in world.cluster.brokers.values():
+        broker.send(signal.SIGCONT)
+        broker.proxy.turn(Link.OPEN)
+        broker.proxy.delay_s = 0.0
+    wait_until(world.cluster.is_whole, "all replicas are in sync", _JOB_S)
+    for job in (*world.nights.values(), *world.upkeep.values()):
+        job.wait(_JOB_S)
+        if job.code is not None:
+            _night_ended(world, job)
+    world.supervisor.stop()
+    for pipeline in world.nights:
+        for query in ("ingest", "speed"):
+            _once(world, f"{pipeline}/{query}")
+        _good_end(world, world.nights[pipeline], "--to", str(DAYS[-1]))
+        _once(world, f"{pipeline}/publish")
+        if world.supervisor.runbook.repeats.get(pipeline):
+            world.supervisor.runbook.send_days(pipeline, str(DAYS[0]), str(DAYS[-1]))
+        _good_end(world, world.site.job(f"{pipeline}/reconcile", pipeline, "reconcile"))
+    for injected in world.journal.injected:
+        world.journal.settle(injected, "not refused: went on by itself")
+
+
+def _once(world: World, name: str) -> None:
+    """Let a stream take what there is; what is refused is repaired, and it is started again."""
+    job = world.supervisor.streams[name]
+    for _ in range(_TRIES):
+        job.start("--once")
+        job.wait(_JOB_S)
+        if world.supervisor.handle(name, job):
+            return
+        job.kill()
+    world.journal.violate("a stream comes to its end when the dust has settled", f"{name}: {job.summary()}")
+
+
+def _good_end(world: World, job: Job, *more: str) -> None:
+    for _ in range(_TRIES):
+        job.start(*more)
+        code = job.wait(_JOB_S)
+        error = str(job.summary().get("error", ""))
+        world.journal.end(job.name, -1 if code is None else code, error)
+        job.kill()
+        # The lease of a run that was killed is free when its process is known to be gone.
+        if code != 1:
+            break
+    if code != 0:
+        world.journal.violate("a job ends well when the dust has settled", f"{job.name}: {code}: {error}")
+
+
+def _judge(world: World, plan: Plan, producers: dict[str, Producers]) -> dict[str, list[str]]:
+    """Hold all pipelines against what was sent; then plant faults, and see whether they are found."""
+    planted = dict[str, list[str]]()
+    for pipeline, watch in world.watches.items():
+        watch.finish()
+        watch.poll()
+        found = _violations(world, pipeline, producers[pipeline])
+        world.journal.violations += found
+        for each in plan.outside:
+            polled = len(watch.polls)
+            with each.done(watch.reader, world.cluster.servers):
+                watch.poll()
+                rules = [violation.rule for violation in _violations(world, pipeline, producers[pipeline])]
+            del watch.polls[polled:]
+            planted[f"{each.name} ({pipeline}: {each.what})"] = rules if each.rule in rules else []
+    if plan.patch:
+        planted[plan.patch] = sorted({violation.rule for violation in world.journal.violations})
+    return planted
+
+
+def _violations(world: World, pipeline: str, producers: Producers) -> list[Violation]:
+    watch = world.watches[pipeline]
+    lake = lake_of(watch.reader, world.cluster.servers, producers.acknowledged)
+    world.journal.say(f"{pipeline}: {_sizes(lake)}; {len(watch.polls)} reads")
+    found = [*violations(lake, world.supervisor.runbook.repeats.get(pipeline, 0)), *unsteady(watch.polls)]
+    for violation in found:
+        world.journal.say(f"VIOLATION {violation}")
+    return found
+
+
+def _sizes(lake: Lake) -> str:
+    sizes = {
+        "acknowledged": lake.acknowledged,
+        "in the topic": lake.source,
+        "in bronze": lake.bronze,
+        "in the speed layer": lake.speed,
+        "in quarantine": lake.quarantine,
+        "in the batch layer": lake.batch,
+        "in the serving table": lake.serving,
+        "in the output topic": lake.output,
+    }
+    return ", ".join(f"{len(found):,} {name}" for name, found in sizes.items())

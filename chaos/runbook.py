@@ -1,0 +1,120 @@
+"""What an operator does when a stream is refused: the commands of docs/runbook.md and docs/publishing.md."""
+
+import re
+import shutil
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from chaos.commands import Site
+from chaos.journal import Journal
+
+_COMMAND_S: Final = 180.0
+_TRIES_S: Final = 240.0
+_PAUSE_S: Final = 5.0
+_RESET: Final = re.compile(r"checkpoint reset\b.*?--query (\w+)")
+_DAMAGED: Final = re.compile(
+    r"(?:file:)?(/\S+/_delta_log/\d+)\.json: the file of a commit is empty or cut off"
+)
+
+
+def reset_in(error: str) -> str | None:
+    """Return the query whose checkpoint a message tells to reset; None if it does not."""
+    found = _RESET.search(error)
+    return found[1] if found else None
+
+
+def damaged_commit(error: str) -> Path | None:
+    """Return the commit that a message says is damaged, without `.json`; None if it says nothing of one."""
+    found = _DAMAGED.search(error)
+    return Path(found[1]) if found else None
+
+
+@dataclass
+class Runbook:
+    """Follows the runbook, while the streams that it is about are stopped.
+
+    Attributes:
+        site: where the pipelines are.
+        journal: what happened.
+        repeats: how often publishing of a pipeline was started again from the beginning.
+    """
+
+    site: Site
+    journal: Journal
+    repeats: dict[str, int] = field(default_factory=dict)
+
+    def follow(self, pipeline: str, query: str, error: str) -> None:
+        """Do what it says.
+
+        Args:
+            pipeline: whose stream was refused.
+            query: the stream.
+            error: what the stream said.
+        """
+        if commit := damaged_commit(error):
+            self._move_aside(commit)
+        elif query == "publish" and reset_in(error) is None:
+            self._begin_publishing(pipeline)
+        else:
+            self._make_anew(pipeline, reset_in(error) or query)
+
+    def send_days(self, pipeline: str, first: str, last: str) -> None:
+        """Send certified days as a whole, which follows a start from the beginning."""
+        self._command(pipeline, "publish", set(), "--from", first, "--to", last, "--again")
+
+    def _make_anew(self, pipeline: str, query: str) -> None:
+        done = {query}
+        self._command(pipeline, "checkpoint reset", done, "--query", query)
+        if "ingest" in done:
+            self._command(pipeline, "ingest_stream", done, "--once")
+            self._command(pipeline, "reconcile", done)
+        if "speed" in done:
+            self._command(pipeline, "speed_stream", done, "--once")
+            self._begin_publishing(pipeline)
+
+    def _begin_publishing(self, pipeline: str) -> None:
+        checkpoint = self.site.checkpoint(f"{pipeline}/publish")
+        if checkpoint.exists():
+            checkpoint.rename(checkpoint.with_name(f"publish-old-{time.time_ns()}"))
+        self.repeats[pipeline] = self.repeats.get(pipeline, 0) + 1
+        self._command(pipeline, "publish reset", set(), "--to", "beginning")
+
+    def _move_aside(self, commit: Path) -> None:
+        backups = self.site.folder / "backups"
+        backups.mkdir(exist_ok=True)
+        for file in (commit.with_suffix(".json"), commit.with_suffix(".crc")):
+            if file.exists():
+                shutil.move(file, backups / f"{file.parents[1].name}-{file.name}")
+        self.journal.say(f"moved aside {commit}.json")
+
+    def _command(self, pipeline: str, command: str, done: set[str], *options: str) -> None:
+        """Run a command, again if the cluster or another run is in its way.
+
+        Args:
+            pipeline: the pipeline.
+            command: the command.
+            done: the queries whose checkpoints were reset; one that the command tells to reset is added.
+            options: of the command.
+        """
+        deadline = time.monotonic() + _TRIES_S
+        while True:
+            job = self.site.job(
+                f"{pipeline}/{command} {' '.join(options)}".strip(), pipeline, command, *options
+            )
+            job.start()
+            code = job.wait(_COMMAND_S)
+            job.kill()
+            error = str(job.summary().get("error", ""))
+            self.journal.end(job.name, -1 if code is None else code, error)
+            if code == 0:
+                return
+            if code == 4 and (named := reset_in(error)) and named not in done:
+                done.add(named)
+                self._command(pipeline, "checkpoint reset", done, "--query", named)
+            elif code != 1 or time.monotonic() > deadline:
+                self.journal.violate("the commands of the runbook lead back", f"{job.name}: {code}: {error}")
+                return
+            else:
+                time.sleep(_PAUSE_S)

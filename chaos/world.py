@@ -1,0 +1,146 @@
+"""What a run consists of, for the faults that happen in it."""
+
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from chaos.cluster import Cluster
+from chaos.commands import Site
+from chaos.jobs import Job
+from chaos.journal import Journal
+from chaos.observations import Poll
+from chaos.reading import LakeReader
+from chaos.schedule import OF_STATE
+from chaos.supervisor import Supervisor
+
+
+@dataclass
+class Watch:
+    """A reader that polls all the time, in a thread.
+
+    Attributes:
+        reader: of the pipeline.
+        journal: tells the time.
+        every_s: the pause between two reads, in seconds.
+        polls: what it found.
+        refused: how many reads failed.
+    """
+
+    reader: LakeReader
+    journal: Journal
+    every_s: float = 3.0
+    polls: list[Poll] = field(default_factory=list)
+    refused: int = 0
+    _paused: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _enough: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread = threading.Thread(
+            target=self._run, name=f"reader of {self.reader.pipeline}", daemon=True
+        )
+        self._thread.start()
+
+    def pause(self) -> None:
+        """Read nothing until `resume`: the tables are being put back, and no reader may trust them."""
+        with self._lock:
+            self._paused += 1
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        with self._lock:
+            self._paused -= 1
+
+    def finish(self) -> None:
+        """Read no more."""
+        self._enough.set()
+        if self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._enough.wait(self.every_s):
+            self.poll()
+
+    def poll(self) -> None:
+        """Read once; a table that is just moved aside or put back cannot be read, which is no answer."""
+        with self._lock:
+            if self._paused:
+                return
+            try:
+                self.polls.append(self.reader.poll(self.journal.now_s()))
+            except Exception as error:  # noqa: BLE001 - delta-rs and DuckDB have many, and all mean the same
+                self.refused += 1
+                self.journal.say(f"a reader was refused: {str(error)[:200]}")
+
+
+@dataclass
+class World:
+    """What a run consists of.
+
+    Attributes:
+        site: where the pipelines are.
+        cluster: the brokers.
+        journal: what happened.
+        supervisor: runs the streams.
+        nights: the nightly run of each pipeline.
+        upkeep: `maintain` of each pipeline.
+        watches: the reader of each pipeline.
+        has_own_disk: whether the lake has a file system of its own, which can be filled.
+        disturbed: how many faults of cluster, network and disk are under way.
+        disturbed_until: until when, by the monotonic clock, jobs may still feel one that is over.
+    """
+
+    site: Site
+    cluster: Cluster
+    journal: Journal
+    supervisor: Supervisor
+    nights: Mapping[str, Job]
+    upkeep: Mapping[str, Job]
+    watches: Mapping[str, Watch]
+    has_own_disk: bool
+    disturbed: int = 0
+    disturbed_until: float = 0.0
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether cluster, network and disk have been whole for a while."""
+        return self.disturbed == 0 and time.monotonic() > self.disturbed_until
+
+    @property
+    def has_damaged_state(self) -> bool:
+        """Whether a fault has damaged or put back state of a stream or a table."""
+        return any(each.fault.kind in OF_STATE for each in self.journal.injected)
+
+    def job(self, name: str) -> Job | None:
+        """Return a job by its name; None if it does not run or its files are being worked on."""
+        pipeline, _, query = name.partition("/")
+        job = self.nights[pipeline] if query == "nightly" else self.supervisor.streams[name]
+        return job if job.is_running and name not in self.supervisor.held else None
+
+
+def mount_disk(folder: Path, megabytes: int) -> bool:
+    """Give a folder a file system of its own, in memory.
+
+    Returns:
+        Whether this user may do so.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
+    with suppress(OSError):
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    return False
+
+
+def unmount_disk(folder: Path) -> None:
+    """Take the file system of a folder away, when nobody uses it any more."""
+    command = ["umount", str(folder)]
+    for _ in range(20):
+        if subprocess.run(command, capture_output=True, check=False).returncode == 0:
+            return
+        time.sleep(0.5)

@@ -1,0 +1,28 @@
+"""The command prints its schedule, and touches no folder that it has not made."""
+
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from chaos.__main__ import chaos
+from chaos.schedule import Kind
+
+
+def test_the_schedule_can_be_seen_without_a_run() -> None:
+    def shown(*options: str) -> str:
+        done = CliRunner().invoke(chaos, ["--show", *options])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    assert shown("--seed", "3") == shown("--seed", "3") != shown("--seed", "4")
+    assert Kind.KILL_BROKER not in shown("--fault", "TEAR")
+    assert Kind.TEAR in shown("--fault", "TEAR")
+    assert Kind.TEAR not in shown("--quiet")
+
+
+def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis").touch()
+    done = CliRunner().invoke(chaos, ["--folder", str(tmp_path)])
+    assert done.exit_code == 2
+    assert "found files that no run made" in done.output
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis"]

@@ -1,0 +1,129 @@
+"""Faults of state do what they say to files, and what follows is explained by them."""
+
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from chaos.cluster import Cluster
+from chaos.faults import EFFECTS, Effect
+from chaos.reading import LakeReader
+from chaos.schedule import QUERIES, Fault, Kind
+from chaos.supervisor import names_of
+from chaos.world import Watch, World
+from tests.support.small_jobs import SPEED, SmallJobs
+
+
+@pytest.fixture
+def world(jobs: SmallJobs) -> World:
+    site, watch = jobs.site, Watch(LakeReader(jobs.site.lake, "north"), jobs.journal)
+    nights, upkeep = (
+        {"north": site.nightly("north")},
+        {"north": site.job("north/maintain", "north", "maintain")},
+    )
+    return World(
+        site,
+        Cluster({}),
+        jobs.journal,
+        jobs.supervisor,
+        nights,
+        upkeep,
+        {"north": watch},
+        has_own_disk=False,
+    )
+
+
+def effect(world: World, kind: Kind, target: str = SPEED, detail: str = "") -> Effect:
+    return EFFECTS[kind](world, world.journal.inject(Fault(1.0, kind, target, 1.0, detail)))
+
+
+def write_checkpoint(world: World, *batches: int) -> Path:
+    checkpoint = world.site.checkpoint(SPEED)
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    for folder in ("offsets", "commits"):
+        (checkpoint / folder).mkdir(parents=True)
+        for batch in batches:
+            (checkpoint / folder / str(batch)).write_text("v1\n{}")
+    return checkpoint
+
+
+def test_every_kind_has_an_effect() -> None:
+    assert set(EFFECTS) == set(Kind)
+
+
+def test_a_torn_file_is_explained_and_its_stream_started_again(world: World, jobs: SmallJobs) -> None:
+    checkpoint = write_checkpoint(world, 0, 1)
+    jobs.supervisor.start()
+    effect(world, Kind.TEAR, detail="offsets missing").inject()
+    assert [path.name for path in (checkpoint / "offsets").iterdir()] == ["0"]
+    assert SPEED in jobs.supervisor.explained
+    assert jobs.supervisor.streams[SPEED].code == -signal.SIGKILL
+    jobs.until(lambda: jobs.supervisor.streams[SPEED].is_running, "it runs again")
+
+
+def test_a_fault_of_a_job_that_does_not_run_is_no_fault(world: World) -> None:
+    for kind in (Kind.KILL_DRIVER, Kind.PAUSE_DRIVER, Kind.TEAR, Kind.SECOND_COPY, Kind.RESTORE_CHECKPOINT):
+        each = effect(world, kind, detail="offsets cut")
+        each.inject()
+        each.heal()
+        assert each.injected.outcome.startswith("not injected"), kind
+
+
+@pytest.mark.parametrize(("newer", "is_explained"), [((0, 1, 2), True), ((0, 1), False)])
+def test_an_older_checkpoint_takes_the_place_of_a_newer_one(
+    world: World, jobs: SmallJobs, newer: tuple[int, ...], is_explained: bool
+) -> None:
+    checkpoint = write_checkpoint(world, 0, 1)
+    jobs.supervisor.start()
+    restored = effect(world, Kind.RESTORE_CHECKPOINT)
+    restored.inject()
+    write_checkpoint(world, *newer)
+    restored.heal()
+    assert sorted(path.name for path in (checkpoint / "commits").iterdir()) == ["0", "1"]
+    assert (SPEED in jobs.supervisor.explained) == is_explained
+    assert not jobs.supervisor.streams[SPEED].is_running
+
+
+def test_an_older_table_is_explained_to_all_who_use_it(world: World, jobs: SmallJobs) -> None:
+    log = world.site.lake / "bronze" / "north" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / "0.json").touch()
+    jobs.supervisor.start()
+    restored = effect(world, Kind.RESTORE_TABLE, "north", "bronze")
+    restored.inject()
+    (log / "1.json").touch()
+    restored.heal()
+    assert [path.name for path in log.iterdir()] == ["0.json"]
+    assert set(jobs.supervisor.explained) == set(names_of(["north"], ("ingest", "speed")))
+    assert jobs.supervisor.held == set()
+
+
+def test_a_stopped_job_goes_on(world: World, jobs: SmallJobs) -> None:
+    jobs.supervisor.start()
+    job = jobs.supervisor.streams[SPEED]
+    pause = effect(world, Kind.PAUSE_DRIVER)
+
+    def states() -> set[str]:
+        return {process.status() for process in job.processes()}
+
+    pause.inject()
+    jobs.until(lambda: states() == {"stopped"}, "it stands still")
+    pause.heal()
+    jobs.until(lambda: "stopped" not in states(), "it goes on")
+    assert pause.injected.outcome == "went on"
+
+
+def test_a_second_copy_explains_a_refusal_while_it_runs(world: World, jobs: SmallJobs) -> None:
+    jobs.supervisor.start()
+    copy = effect(world, Kind.SECOND_COPY)
+    copy.inject()
+    assert jobs.supervisor.explained[SPEED].is_under_way
+    jobs.until(lambda: jobs.calls().count("speed_stream") == 2, "both run")
+    copy.heal()
+    assert not jobs.supervisor.explained[SPEED].is_under_way
+    assert not jobs.supervisor.explained[SPEED].needs_repair
+
+
+def test_there_is_a_stream_for_each_query(jobs: SmallJobs) -> None:
+    assert set(jobs.supervisor.streams) == set(names_of(["north"], QUERIES))
