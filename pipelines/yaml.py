@@ -20,6 +20,9 @@ _NUMBERS: Final = {
     ),
 }
 
+# Far beyond any contract; a few lines of aliases to aliases can stand for billions.
+_MOST_NODES: Final = 1_000_000
+
 _RESOLVERS: Final = {
     first: [(tag, _NUMBERS.get(tag, pattern)) for tag, pattern in known]
     for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -27,11 +30,20 @@ _RESOLVERS: Final = {
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML keeps the last of two equal keys without a word."""
+    """PyYAML keeps the last of two equal keys without a word, and bounds nothing."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
         self.yaml_implicit_resolvers = _RESOLVERS
+
+    def get_single_node(self) -> yaml.Node | None:
+        node: yaml.Node | None = super().get_single_node()
+        if node is not None and _written_out(node, {}) > _MOST_NODES:
+            raise yaml.MarkedYAMLError(
+                problem=f"found aliases (*) that stand for more than {_MOST_NODES:,} values",
+                problem_mark=node.start_mark,
+            )
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -41,6 +53,18 @@ class _Loader(yaml.SafeLoader):
                     raise yaml.MarkedYAMLError(problem="found a key twice", problem_mark=key.start_mark)
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+def _written_out(node: yaml.Node, known: dict[int, int]) -> int:
+    """Return how many nodes a node is with all aliases written out; what refers to itself counts once."""
+    if (size := known.get(id(node))) is None:
+        known[id(node)] = size = 1
+        if isinstance(node, yaml.MappingNode):
+            size += sum(_written_out(part, known) for pair in node.value for part in pair)
+        elif isinstance(node, yaml.SequenceNode):
+            size += sum(_written_out(part, known) for part in node.value)
+        known[id(node)] = size
+    return size
 
 
 def _problem(error: yaml.MarkedYAMLError) -> str:

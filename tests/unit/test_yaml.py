@@ -5,6 +5,11 @@ import pytest
 from pipelines.errors import ConfigError
 from pipelines.yaml import parse_yaml
 
+# Each line refers ten times to the one before.
+LAUGHS = "a0: &a0 {{x: hush}}\n" + "".join(
+    f"a{n}: &a{n} {{{{y: 1, {{0}}[{', '.join([f'*a{n - 1}'] * 10)}]}}}}\n" for n in range(1, 12)
+)
+
 
 @pytest.mark.parametrize(
     ("text", "said"),
@@ -20,6 +25,8 @@ from pipelines.yaml import parse_yaml
         ("a: 1\n---\nb: 2", "expected one document, found another that begins in line 2"),
         ('a: "\\ud83d"', "found half of a character"),
         ("[" * 5000, "a value cannot be read (RecursionError)"),
+        (LAUGHS.format("z: "), "found aliases (*) that stand for more than 1,000,000 values in line 1"),
+        (LAUGHS.format("<<: "), "found aliases (*) that stand for more than 1,000,000 values in line 1"),
         ("a: !!python/object:os.system {}", "cannot be resolved (put texts in quotes) in line 1"),
     ],
 )
