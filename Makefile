@@ -28,7 +28,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 SCHEDULERS := .venv-schedulers
 SCHEDULERS_MADE := $(SCHEDULERS)/.made-$(call key,requirements/schedulers.txt)
 
-.PHONY: help setup java demo test test-fast test-thorough test-long lint format package bench bench-full bench-peers rack-bench simulate fuzz chaos lock lock-jars pages schema clean distclean
+.PHONY: help setup java demo test test-fast test-thorough test-long lint format package bench bench-full bench-peers rack-bench simulate fuzz chaos lock lock-jars sbom pages schema clean distclean
 
 help: ## Show this help
 	@echo "Oncelake. Every target does the set-up that it needs. The first time takes minutes and needs network access."
@@ -74,6 +74,9 @@ format: $(DEPENDENCIES) ## Format the code
 package: $(JARS) ## Build the wheel, and the zip for spark-submit --py-files, into dist/
 	@echo "==> building the wheel and the zip into dist/"
 	@$(PY) scripts/package.py dist
+
+sbom: $(PACKAGE) ## Write dist/sbom.cdx.json: all pinned packages and jars, in CycloneDX
+	@$(PY) -m scripts.sbom dist
 
 bench: setup ## Measure each step, and compare it with a plain append; writes a page, Markdown and JSON (BENCH_ARGS)
 	@$(PY) -m benchmarks $(BENCH_ARGS)

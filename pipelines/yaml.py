@@ -48,7 +48,7 @@ class _Extent:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML keeps the last of two equal keys without a word."""
+    """PyYAML keeps the last of two equal keys without a word, and bounds nothing."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)

@@ -30,7 +30,9 @@ Settings are read in this order. A later one overrides an earlier one, key by ke
 `--env` sets ENV; the default is `local`. `--conf-dir` sets another folder than `conf`.
 `KAFKA_BOOTSTRAP_SERVERS` sets `kafka.bootstrap_servers` in every environment: unset it before you use
 another cluster.
-`${NAME}` in a value is replaced by the environment variable NAME, which must be set.
+`${NAME}` in a value is replaced by the environment variable NAME, which must be set. `${file:/PATH}` and
+`${command:PROGRAM ARGUMENTS}` stand for what a file holds, and what a program prints. Secrets are given so,
+see [Security](security.md#secrets): in plain text they are refused in files.
 If a key is unknown or a value is invalid, a job ends with exit code 2 before it starts Spark.
 `oncelake plan --pipeline NAME` checks all settings and shows the most important ones; it needs
 neither Spark nor Kafka.

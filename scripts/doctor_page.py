@@ -64,6 +64,17 @@ tables are not read. Each part may take a minute; what asks a cluster may take
 Run it where the jobs run, because some checks look at the machine. Its own Spark session always runs
 as `local[2]`.
 
+## ACLs
+
+```sh
+oncelake doctor --pipeline flights --env prod --acls
+```
+
+lists the ACLs that each job needs on the Kafka cluster, and checks nothing. With `--format json` the
+object has `acls`, each with `job`, `resource`, `name`, `operation`, `servers`, `is_prefix`, `optional`
+(what the job lacks without it; null if it fails) and `command`. [Security](security.md#acls) explains
+them.
+
 ## Checks
 
 | check | of | question | at most | what to do |

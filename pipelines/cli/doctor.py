@@ -1,12 +1,16 @@
 """`oncelake doctor`: is anything wrong with a pipeline, its cluster or its lake?"""
 
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import click
 
-from pipelines.cli.job_runner import Examination, JobFailed, Opening, run_job
+from pipelines.cli.job_runner import Examination, JobFailed, Opening, print_summary, run_job
 from pipelines.cli.options import CommonOptions, LogFormat, common_options, once, output_option
 from pipelines.cli.terminal import harmless
+from pipelines.config.model import PipelineConfig
+from pipelines.doctor.acls import Acl, acls
 from pipelines.doctor.checkup import Checkup
 from pipelines.doctor.findings import FailOn, Finding
 from pipelines.doctor.registry import DoctorCheck
@@ -16,17 +20,28 @@ from pipelines.steps.doctor import PipelineUnsound, diagnose
 @click.command()
 @common_options
 @output_option
+@click.option(
+    "--acls",
+    "lists_acls",
+    is_flag=True,
+    help="List the ACLs that each job needs on the Kafka cluster, and check nothing.",
+)
 @once(
     "--fail-on",
     type=click.Choice(["error", "warning"]),
     default="error",
     help="End with exit code 3 at findings of this severity or higher.",
 )
-def doctor(output: LogFormat | None, fail_on: FailOn, **common: Any) -> None:
+def doctor(output: LogFormat | None, fail_on: FailOn, lists_acls: bool, **common: Any) -> None:
     """Check configuration, cluster, tables, checkpoints and object store; change nothing.
 
     End with exit code 3 if there are findings of severity --fail-on or higher.
     """
+    if lists_acls:
+        options = CommonOptions(**common)
+        config, _ = options.load()
+        print_summary(_as_summary(config), output or options.log_format)
+        return
 
     def body(opening: Opening, run_id: str) -> dict[str, Any]:
         try:
@@ -37,6 +52,32 @@ def doctor(output: LogFormat | None, fail_on: FailOn, **common: Any) -> None:
     # A few questions need no executors of a cluster.
     settings = (*common["settings"], "spark.master=local[2]")
     run_job(Examination("doctor", body), CommonOptions(**{**common, "settings": settings}), output)
+
+
+def _as_summary(config: PipelineConfig) -> dict[str, Any]:
+    """Tell the ACLs of all jobs: `acls`, as `pipelines.doctor.acls.Acl` has them, with `command`; `lines`."""
+    needed = acls(config)
+    return {
+        "job": "doctor",
+        "pipeline": config.name,
+        "env": config.env,
+        "status": "done",
+        "duration_s": 0.0,
+        "acls": [{**asdict(acl), "command": acl.command} for acl in needed],
+        "lines": [
+            line for job in dict.fromkeys(acl.job for acl in needed) for line in _acl_lines(job, needed)
+        ],
+        "exit_code": 0,
+    }
+
+
+def _acl_lines(job: str, needed: Sequence[Acl]) -> Iterator[str]:
+    yield job
+    for acl in needed:
+        if acl.job == job:
+            beginning = " (prefix)" if acl.is_prefix else ""
+            otherwise = f"; optional, otherwise {acl.optional}" if acl.optional else ""
+            yield f"    {acl.operation} on {acl.resource} {acl.name}{beginning}{otherwise}"
 
 
 def summary_of(checkup: Checkup) -> dict[str, Any]:

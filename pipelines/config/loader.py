@@ -6,7 +6,9 @@ Later layers win, key by key:
 3. `CONF_DIR/ENV/oncelake.yml`, 4. `CONF_DIR/ENV/pipelines/NAME.yml`,
 5. the environment variable `KAFKA_BOOTSTRAP_SERVERS`, 6. `--set key=value`.
 
-`${NAME}` in a text stands for an environment variable, so that no secret needs to be in a file.
+`${NAME}` in a text stands for an environment variable, `${file:/PATH}` for what a file holds and
+`${command:PROGRAM ARGUMENTS}` for what a program prints, so that no secret is in a file of configuration: one
+in plain text is refused there.
 """
 
 import os
@@ -23,6 +25,7 @@ from pydantic import SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
 from pipelines.config.model import PipelineConfig
+from pipelines.config.references import EXPECTED, plain_secrets, require_text, resolved
 from pipelines.errors import ConfigError
 from pipelines.yaml import parse_yaml
 
@@ -30,7 +33,12 @@ from pipelines.yaml import parse_yaml
 _OTHER_ENDING: Final = ".yaml"
 _SERVERS: Final = "KAFKA_BOOTSTRAP_SERVERS"
 _LONGEST_SHOWN: Final = 100
-_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+# By the names of settings and headers; a path or a class of credentials is none.
+_SECRET_SECTIONS: Final = ("kafka.secrets.", "registry.secrets.", "publish.secrets.")
+_SECRET_HEADER: Final = re.compile(r"authorization|cookie|token|secret|signature|api-?key", re.IGNORECASE)
+_SECRET_SETTING: Final = re.compile(
+    r"(secret|password|passphrase|token|(access|secret|private)[._-]?key)$|\.account\.key\.", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -62,9 +70,12 @@ def load_config(
     Raises:
         ConfigError: something is missing, unknown or of the wrong form. The message names the file.
     """
-    layers = [*_files(name, env, conf_dir), *_environment(environ), *_settings(settings)]
+    files = list(_files(name, env, conf_dir))
+    layers = [*files, *_environment(environ), *_settings(settings)]
     if misshapen := [line for layer in layers for line in _misshapen(layer.values, PipelineConfig, layer)]:
         raise ConfigError("\n".join(misshapen))
+    if plain := [line for layer in files for line in _plain_secrets(layer)]:
+        raise ConfigError("\n".join(plain))
     merged: dict[str, Any] = {}
     for layer in layers:
         _merge(merged, layer.values)
@@ -121,9 +132,20 @@ def _flat(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
         yield key, "\n".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def variables_in(text: str) -> list[str]:
-    """Return the names of the environment variables that a text of the configuration refers to."""
-    return _VARIABLE.findall(text)
+def _plain_secrets(layer: _Source) -> Iterator[str]:
+    """Yield the settings of a file that have a secret in plain text."""
+    for key, text in _flat(layer.values):
+        is_header = key.startswith("notify.headers.")
+        is_spark = key.startswith("spark.conf.")
+        if not (is_header or is_spark or key.startswith(_SECRET_SECTIONS)):
+            continue
+        pattern = _SECRET_HEADER if is_header else _SECRET_SETTING
+        is_secret = bool(pattern.search(key)) if is_header or is_spark else True
+        for what in plain_secrets(text, is_secret=is_secret, names=_SECRET_SETTING):
+            yield (
+                f"{layer.origin}: {key}: expected {EXPECTED}, for a secret, got {what} in plain text, not"
+                " shown here; who reads the file knows it: change the secret, too"
+            )
 
 
 def pipeline_names(conf_dir: Path, *envs: str) -> list[str]:
@@ -212,20 +234,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def _environment(environ: Mapping[str, str]) -> Iterator[_Source]:
     if servers := environ.get(_SERVERS):
-        _require_text(servers, f"environment variable {_SERVERS}")
+        require_text(servers, f"environment variable {_SERVERS}")
         yield _Source(f"environment variable {_SERVERS}", {"kafka": {"bootstrap_servers": servers}})
-
-
-def _require_text(value: str, where: str) -> None:
-    """Make sure that what the operating system hands over is text.
-
-    Raises:
-        ConfigError: it has bytes that are not UTF-8, which Python keeps as halves of characters.
-    """
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise ConfigError(f"{where}: expected text in UTF-8, got other bytes (not shown here)") from None
 
 
 def _settings(settings: Sequence[str]) -> Iterator[_Source]:
@@ -236,7 +246,7 @@ def _settings(settings: Sequence[str]) -> Iterator[_Source]:
             # What follows the key may be a secret.
             prefix = re.split(r"[\s=]", setting.strip(), maxsplit=1)[0]
             raise ConfigError(f"--set {prefix}: expected key=value, such as kafka.topic=flights")
-        _require_text(setting, f"--set {key.encode(errors='replace').decode()}")
+        require_text(setting, f"--set {key.encode(errors='replace').decode()}")
         quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
         value: Any = text[1:-1] if quoted else text
         if tuple(parts[:2]) not in _verbatim():
@@ -310,19 +320,7 @@ def _expand(
         return [_expand(item, location, layers, environ) for item in value]
     if not isinstance(value, str):
         return value
-    where = f"{_origin(layers, location)}: {'.'.join(location)}"
-
-    def variable(match: re.Match[str]) -> str:
-        if match[1] not in environ:
-            raise ConfigError(
-                f"{where}: the environment variable {match[1]} is not set; set it, or change the value"
-            )
-        _require_text(environ[match[1]], f"{where}: the environment variable {match[1]}")
-        return environ[match[1]]
-
-    if "${" in _VARIABLE.sub("", value):
-        raise ConfigError(f"{where}: expected ${{NAME}}, with letters, digits and _ in NAME, got another ${{")
-    return _VARIABLE.sub(variable, value)
+    return resolved(value, f"{_origin(layers, location)}: {'.'.join(location)}", environ)
 
 
 def _origin(layers: Sequence[_Source], location: Sequence[str | int]) -> str:

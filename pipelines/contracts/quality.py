@@ -18,6 +18,7 @@ from open_data_contract_standard.model import (
     ServiceLevelAgreementProperty,
 )
 
+from pipelines.contracts.confinement import EXPECTED, beyond_the_record
 from pipelines.contracts.rules import Condition, DayMetric, DayRule
 from pipelines.contracts.types import Refuse, nested
 
@@ -83,6 +84,8 @@ def conditions(item: SchemaObject, refuse: Refuse) -> Iterator[Condition]:
                 place,
                 f"custom: {quality.name}: expected a condition in SQL as `implementation`, got {text!r}",
             )
+        elif outside := beyond_the_record(text):
+            refuse(place, f"custom: {quality.name}: expected {EXPECTED}, got {text!r}, which has {outside}")
         elif lost := lost_backslashes(text):
             refuse(
                 place,

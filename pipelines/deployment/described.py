@@ -10,8 +10,9 @@ from typing import Final
 
 import yaml
 
-from pipelines.config.loader import load_config, raw_settings, read_yaml, variables_in
+from pipelines.config.loader import load_config, raw_settings, read_yaml
 from pipelines.config.model import PipelineConfig
+from pipelines.config.references import references_in, variables_in
 from pipelines.config.streams import STREAMS, Stream
 from pipelines.config.values import looks_secret
 from pipelines.contracts.contract import DataContract, load_contract
@@ -160,9 +161,9 @@ def describe(name: str, *, env: str, conf_dir: Path, contracts_dir: Path) -> Des
     read = raw_settings(name, env=env, conf_dir=conf_dir)
     raw = read.merged
     stand_ins = {
-        variable: _UNKNOWN_BY_KEY.get(key, _UNKNOWN)
+        reference: _UNKNOWN_BY_KEY.get(key, _UNKNOWN)
         for key, text in raw.items()
-        for variable in variables_in(text)
+        for reference in references_in(text)
     }
     try:
         config = load_config(name, env=env, conf_dir=conf_dir, environ=stand_ins)
@@ -193,9 +194,9 @@ def _refuse_secrets(files: Mapping[str, Mapping[str, str]], known: Collection[st
                 )
             if _holds_secret(key, text):
                 raise ConfigError(
-                    f"{path}: {key}: expected an environment variable, ${{NAME}}, as the whole value, got"
-                    " other text, which would be in the files that are written; set the variable to the whole"
-                    " value where the job runs"
+                    f"{path}: {key}: expected an environment variable, ${{NAME}}, or a file,"
+                    " ${file:/PATH}, as the whole value, got other text, which would be in the files that are"
+                    " written; set the variable to the whole value where the job runs"
                 )
 
 
@@ -217,9 +218,9 @@ def _holds_secret(key: str, text: str) -> bool:
 
 
 def _is_variable(text: str) -> bool:
-    """Return whether a text is a variable as a whole."""
-    names = variables_in(text)
-    return len(names) == 1 and text == f"${{{names[0]}}}"
+    """Return whether a text is a variable or a file as a whole; arguments of a command may be secrets."""
+    references = references_in(text)
+    return text in (f"${{{each}}}" for each in references) and not references[0].startswith("command:")
 
 
 def _files(name: str, env: str, conf_dir: Path) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from pipelines import __version__
-from pipelines.config.loader import variables_in
+from pipelines.config.references import variables_in
 from pipelines.config.streams import Stream
 from pipelines.deployment.described import Described
 from pipelines.deployment.files import Document

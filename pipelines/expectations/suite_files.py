@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from pipelines.contracts.confinement import beyond_the_rows
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import OwnExpectation, SuiteName
 from pipelines.errors import ConfigError
@@ -205,6 +206,9 @@ def _no_expectation(entry: Any) -> str | None:
             isinstance(named, list) and all(isinstance(column, str) for column in named)
         ):
             return f"kwargs.{argument}: expected the name of a column, or a list of names, got {named!r}"
+    for argument, value in entry.get("kwargs", {}).items():
+        if isinstance(value, str) and (outside := beyond_the_rows(value)):
+            return f"kwargs.{argument}: expected SQL over the rows, got {outside}"
     if entry.get("severity", "critical") not in _SEVERITIES:
         return f"severity: expected one of {', '.join(_SEVERITIES)}, got {entry['severity']!r}"
     return None

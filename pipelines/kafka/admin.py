@@ -9,10 +9,11 @@ from typing import Any, Final
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from pipelines.config.hiding import without_secrets
 from pipelines.config.model import KafkaConfig
 from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.kafka.source import client_options
-from pipelines.spark.failures import first_line
+from pipelines.spark.failures import cluster_refusal, first_line
 
 _UNRESOLVED: Final = "No resolvable bootstrap urls"
 
@@ -49,7 +50,7 @@ def admin_client(spark: SparkSession, kafka: KafkaConfig) -> Iterator[Admin]:
         kafka: the address, its options, and how long to wait.
 
     Raises:
-        ConfigError: the client refuses its settings.
+        ConfigError: the client refuses its settings; or the cluster refuses login, certificate or rights.
         InfrastructureError: a question was not answered, or the cluster's name is not found.
     """
     jvm: Any = spark.sparkContext._jvm
@@ -64,12 +65,17 @@ def admin_client(spark: SparkSession, kafka: KafkaConfig) -> Iterator[Admin]:
     try:
         client = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
     except Py4JJavaError as error:
-        message = f"{where}: the Kafka client refuses to start: {kafka_error_text(error)}"
+        # Kafka repeats what it cannot read of a login.
+        secrets = [value.get_secret_value() for value in kafka.secrets.values()]
+        said = without_secrets(kafka_error_text(error), secrets)
+        message = f"{where}: the Kafka client refuses to start: {said}"
         # A name that is not found today may be found again in a minute.
         raise (InfrastructureError if _UNRESOLVED in message else ConfigError)(message) from None
     try:
         yield Admin(jvm, client, timeout_ms)
     except Py4JJavaError as error:
+        if meaning := cluster_refusal(" ".join(_kinds(error))):
+            raise ConfigError(f"{where}: {meaning}. Kafka says: {kafka_error_text(error)}") from None
         raise InfrastructureError(
             f"{where}: no answer within {timeout_ms / 1000:g} s ({kafka_error_text(error)});"
             " check that the cluster is up, that this machine can reach it, and security.protocol in"
@@ -81,7 +87,17 @@ def admin_client(spark: SparkSession, kafka: KafkaConfig) -> Iterator[Admin]:
 
 def kafka_error_text(error: Py4JJavaError) -> str:
     """Return what lies at the bottom of a failure of the client."""
-    cause = error.java_exception
-    while cause.getCause() is not None:
-        cause = cause.getCause()
+    *_, cause = _causes(error)
     return first_line(str(cause.toString()))
+
+
+def _kinds(error: Py4JJavaError) -> Iterator[str]:
+    """Yield the classes of a failure of the client and of what it came from."""
+    return (str(cause.getClass().getName()) for cause in _causes(error))
+
+
+def _causes(error: Py4JJavaError) -> Iterator[Any]:
+    cause = error.java_exception
+    while cause is not None:
+        yield cause
+        cause = cause.getCause()

@@ -8,10 +8,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.client_templates import SOURCE_TEMPLATES, settings
+from pipelines.config.hiding import HIDDEN
 from pipelines.config.model import KafkaConfig
 from pipelines.durations import format_interval
 
-HIDDEN: Final = "******"
 _PROVIDER: Final = "oncelakerack"
 
 

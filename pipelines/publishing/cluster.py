@@ -1,12 +1,12 @@
 """The cluster that a sink publishes to: its topics, and the progress of slots, read and written."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import (
     KafkaError,
@@ -28,6 +28,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
+from pipelines.config.hiding import without_secrets
 from pipelines.durations import format_interval
 from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.publishing.progress_reader import all_progress, progress
@@ -39,6 +40,13 @@ _ABORT_S: Final = 5.0
 # A record for each slot of a sink is enough; the newest segment, which is not compacted, stays short.
 _COMPACTED: Final = {"cleanup.policy": "compact", "segment.ms": "3600000"}
 _MISSING: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+_NO_LOGIN: Final = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED)
+_NO_RIGHT: Final = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -69,23 +77,61 @@ def asking(sink: TransactionalSink) -> Iterator[Cluster]:
     """Yield a client of the cluster that a sink publishes to, for some questions.
 
     Raises:
-        ConfigError: librdkafka refuses its settings.
+        ConfigError: librdkafka refuses its settings; or the cluster refuses login, certificate or rights.
         InfrastructureError: the cluster does not answer, or refuses.
     """
+    # A question only says that time is over; why there is no connection is told beside it.
+    troubles = list[KafkaError]()
+    settings: dict[str, Any] = {**sink.client, "log_level": 0, "error_cb": troubles.append}
     try:
-        client = AdminClient({**sink.client, "log_level": 0})
+        client = AdminClient(settings)
     except KafkaException as error:
         raise ConfigError(
-            f"publish.options: librdkafka refuses them: {librdkafka_error_text(error)}"
+            f"publish.options: librdkafka refuses them: {_without_secrets(sink, error)}"
         ) from None
     try:
         yield Cluster(client, sink.timeout / timedelta(seconds=1))
     except (KafkaException, TimeoutError) as error:
-        raise InfrastructureError(
-            f"{sink.client['bootstrap.servers']}: the cluster of the output topic does not answer, or"
-            f" refuses: {librdkafka_error_text(error)}. Check that it is up, that this machine can reach it,"
-            " and security.protocol in publish.options"
-        ) from None
+        client.poll(0)
+        raise _explained(sink, error, troubles) from None
+
+
+def _explained(
+    sink: TransactionalSink, error: Exception, troubles: Sequence[KafkaError]
+) -> ConfigError | InfrastructureError:
+    """Return what a failure of a question means.
+
+    Args:
+        sink: whose cluster was asked.
+        error: what the question has failed with.
+        troubles: what the client has told of its connections.
+    """
+    where = f"{sink.client['bootstrap.servers']}: the cluster of the output topic"
+    for trouble in troubles:
+        if trouble.code() in _NO_LOGIN:
+            return ConfigError(
+                f"{where} refuses the login, or the TLS handshake fails: check sasl.mechanism, sasl.username"
+                " and ssl.ca.location in publish.options and sasl.password in publish.secrets, and whether"
+                " the password was changed or a certificate has expired. librdkafka says:"
+                f" {' '.join(trouble.str().split())}"
+            )
+    said = librdkafka_error_text(error)
+    first = error.args[0] if error.args else None
+    if isinstance(first, KafkaError) and first.code() in _NO_RIGHT:
+        return ConfigError(
+            f"{where} does not allow it: {sink.command('doctor', '--acls')} lists what each job needs. Kafka"
+            f" says: {said}"
+        )
+    return InfrastructureError(
+        f"{where} does not answer, or refuses: {said}. Check that it is up, that this machine can reach it,"
+        " and security.protocol in publish.options"
+    )
+
+
+def _without_secrets(sink: TransactionalSink, error: Exception) -> str:
+    """Return what librdkafka says of settings; it repeats what it cannot read."""
+    secrets = [str(sink.client[key]) for key in sink.secrets]
+    return without_secrets(librdkafka_error_text(error), secrets)
 
 
 def topic_id(cluster: Cluster, topic: str) -> str:

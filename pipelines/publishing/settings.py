@@ -53,6 +53,7 @@ def sink_of(config: PipelineConfig) -> TransactionalSink:
         # Coordinates name an event. Its value may get another column while a micro-batch is under way.
         identity=("key", "headers"),
         in_commands=of_pipeline(config),
+        secrets=tuple(publish_config.secrets),
     )
 
 

@@ -54,6 +54,7 @@ class TransactionalSink:
             published and another is not, they may not change.
         identity: the columns by which rows are known again when a micro-batch is tried again.
         in_commands: the options that name its pipeline to `oncelake publish`, for messages.
+        secrets: the names of the settings in `client` whose values are secrets.
     """
 
     name: str
@@ -67,6 +68,7 @@ class TransactionalSink:
     rules: Mapping[str, str] = field(default_factory=dict)
     identity: Collection[str] = ("key", "value", "headers")
     in_commands: str = ""
+    secrets: Collection[str] = ()
 
     def command(self, name: str, options: str = "") -> str:
         """Return this sink's command, such as `oncelake publish reset --pipeline flights --to checkpoint`."""

@@ -5,6 +5,7 @@ import logging
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from pipelines.config.hiding import without_secrets
 from pipelines.config.model import RegistryConfig
 from pipelines.errors import ConfigError, InfrastructureError, OncelakeError
 from pipelines.registry.avro_references import inlined
@@ -45,6 +46,7 @@ class ConfluentRegistry:
 
         self._url = config.url
         secrets = {key: value.get_secret_value() for key, value in config.secrets.items()}
+        self._secrets = tuple(secrets.values())
         settings = {
             "url": config.url,
             "timeout": config.timeout / timedelta(seconds=1),
@@ -57,7 +59,11 @@ class ConfluentRegistry:
         try:
             self._client = SchemaRegistryClient(settings)
         except (ValueError, TypeError, OSError) as error:
-            raise ConfigError(f"registry: the client refuses its settings: {error}") from None
+            raise ConfigError(f"registry: the client refuses its settings: {self._said(error)}") from None
+
+    def _said(self, error: Exception) -> str:
+        """Return what the client says; an HTTP library repeats a header that it cannot send."""
+        return f"{type(error).__name__}: {without_secrets(str(error), self._secrets)}"
 
     def schema(self, schema_id: str) -> WriterSchema | None:
         """See `SchemaRegistry.schema`."""
@@ -155,7 +161,7 @@ class ConfluentRegistry:
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             # The client reads the answer without a doubt of its shape.
             raise InfrastructureError(
-                f"registry.url: {self._url} {_NO_REGISTRY} ({type(error).__name__}: {error})."
+                f"registry.url: {self._url} {_NO_REGISTRY} ({self._said(error)})."
                 " Expected an address with Confluent's interface (Apicurio: /apis/ccompat/v7)"
             ) from error
         except OncelakeError:
@@ -164,7 +170,7 @@ class ConfluentRegistry:
             # The client hands on what its HTTP library raises, and that library has changed before.
             raise InfrastructureError(
                 f"registry.url: {self._url} does not answer after {self._tries} tries:"
-                f" {type(error).__name__}: {error}. See docs/runbook.md, 'The schema registry'"
+                f" {self._said(error)}. See docs/runbook.md, 'The schema registry'"
             ) from error
 
 

@@ -21,6 +21,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 from pipelines.errors import InfrastructureError
 from pipelines.runtime.jars import ensure_jars, exclusively
 from pipelines.runtime.java import find_java
+from pipelines.runtime.java_properties import as_property
 from pipelines.runtime.processes import end_processes, graceful_shutdown
 
 # Any 16 bytes in base64; the same each time, so that a folder can be started again.
@@ -48,7 +49,7 @@ def server_properties(folder: Path, port: int, controller_port: int) -> str:
     Returns:
         The text of ``server.properties``.
     """
-    data = _as_property(str(folder / "data"))
+    data = as_property(str(folder / "data"))
     return f"""\
 process.roles=broker,controller
 node.id=1
@@ -82,16 +83,6 @@ log.retention.ms=-1
 log.retention.bytes=-1
 log.roll.hours=876000
 """
-
-
-def _as_property(text: str) -> str:
-    """Text as a value of a Java properties file, which is read as Latin-1.
-
-    Source: https://docs.oracle.com/en/java/javase/17/docs/api/java.base/java/util/Properties.html
-    """
-    units = text.replace("\\", "\\\\").encode("utf-16-be", "surrogatepass")
-    codes = (int.from_bytes(units[place : place + 2]) for place in range(0, len(units), 2))
-    return "".join(chr(code) if 0x20 <= code < 0x7F else f"\\u{code:04x}" for code in codes)
 
 
 BOOTSTRAP_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"

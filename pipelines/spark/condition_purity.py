@@ -1,6 +1,8 @@
-"""Whether a condition looks at its record alone, judged by the plan that Spark makes of it.
+"""Whether a condition looks at its record alone, judged by what Spark makes of it.
 
-The text cannot tell: a column may be called `current_balance`, and `IDENTIFIER('no' || 'w')()` is a clock.
+The text cannot tell: a column may be called `current_balance`, and a name in backticks may be a function.
+What Spark's parser makes of it is looked at first, since the analysis of a query already reads tables and
+files; then the plan is.
 """
 
 import re
@@ -9,6 +11,9 @@ from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from pipelines.contracts.confinement import REFUSED_FUNCTIONS
 
 # What an expression may end in; all else that stands on nothing is the clock, the session or the cluster.
 _LEAVES: Final = {
@@ -29,6 +34,57 @@ _TIMES: Final = ("date", "timestamp", "timestamp_ntz")
 _TYPED: Final = re.compile(
     rf"\b(?:date|timestamp\w*)\s*r?(['\"])\s*(?:{'|'.join(_MOMENTS)})\b[^'\"]*\1", re.IGNORECASE
 )
+
+_BUILTIN: Final = (["builtin"], ["system", "builtin"])
+
+
+def reaches_out(spark: SparkSession, sql: str) -> str | None:
+    """Return what of a condition is more than an expression; nothing is looked up or computed for that.
+
+    Args:
+        spark: the session, whose parser reads the condition, and which knows the functions of Spark.
+        sql: the condition.
+
+    Returns:
+        A query, a function that reaches files, addresses or Java, or one that is not Spark's own; None if
+        there is none.
+
+    Raises:
+        ParseException: it is not SQL.
+    """
+    session: Any = spark._jsparkSession
+    state = session.sessionState()
+    for node in _nodes(state.sqlParser().parseExpression(sql)):
+        kinds = list(_kinds(node))
+        if "SubqueryExpression" in kinds:
+            return "a query"
+        if "UnresolvedIdentifier" in kinds[0]:
+            return "IDENTIFIER, behind which any function may be"
+        if kinds[0] == "UnresolvedFunction" and (why := _refused(spark, _listed(node.nameParts()), state)):
+            return why
+    return None
+
+
+def _refused(spark: SparkSession, parts: list[str], state: Any) -> str | None:
+    """Return why a function may not be called, by the parts of its name; None if it may."""
+    name = parts[-1].lower()
+    if why := REFUSED_FUNCTIONS.get(name):
+        return f"{name}, which {why}"
+    jvm: Any = spark.sparkContext._jvm
+    is_plain = len(parts) == 1 or [part.lower() for part in parts[:-1]] in _BUILTIN
+    some = jvm.scala.Option.apply
+    is_known = state.functionRegistry().functionExists(
+        jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name, some("builtin"), some("system"))
+    )
+    return None if is_plain and is_known else f"{'.'.join(parts)}, which is not a function of Spark"
+
+
+def _kinds(node: Any) -> Iterator[str]:
+    """Yield the names of the class of a node, and of the classes above it."""
+    kind = node.getClass()
+    while kind is not None:
+        yield str(kind.getSimpleName())
+        kind = kind.getSuperclass()
 
 
 def asks_more(sql: str, plan: Any) -> str | None:

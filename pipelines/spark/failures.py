@@ -36,6 +36,30 @@ _UNTRUSTED: Final = {
     ),
 }
 
+# What Kafka's client in Java raises if brokers refuse it, and what to look at.
+_REFUSED: Final = {
+    r"SaslAuthenticationException": (
+        "the cluster refuses the login: check user and password in kafka.secrets and sasl.mechanism in"
+        " kafka.options, and whether the password was changed or has expired"
+    ),
+    r"SslAuthenticationException|SSLHandshakeException": (
+        "the TLS handshake with the cluster fails: check ssl.truststore.location and ssl.keystore.location in"
+        " kafka.options, and whether a certificate has expired or is for another host"
+    ),
+    r"\w+AuthorizationException": (
+        "the cluster does not allow it. For what each job needs see docs/security.md, 'ACLs'"
+    ),
+}
+
+
+def cluster_refusal(text: str) -> str | None:
+    """Return what it means that a cluster refuses a client, by the text of a failure; None if it does not.
+
+    Args:
+        text: names the exceptions of Kafka's client in Java.
+    """
+    return next((meaning for pattern, meaning in _REFUSED.items() if re.search(pattern, text)), None)
+
 
 def is_passing(failure: BaseException) -> bool:
     """Return whether a query lost a micro-batch only because a table property was changed meanwhile."""
@@ -58,6 +82,11 @@ def explain_stream_failure(failure: BaseException) -> OncelakeError:
         return InfrastructureError(
             "the stream stopped: the table that it reads has a new column."
             " Start the job again: it continues with the new column"
+        )
+    if refusal := cluster_refusal(whole):
+        return InfrastructureError(
+            f"the stream stopped: {refusal}. Then start the job again: it continues where it stopped. Kafka"
+            f" says: {cause(failure)}"
         )
     return InfrastructureError(
         f"the stream stopped: {cause(failure)}. Fix the cause and start the job again: it continues where it"

@@ -1,9 +1,11 @@
-"""Start the driver's Java so that a terminal shows what a job says, and of Spark only errors."""
+"""Start the driver's Java. A terminal shows what a job says, and of Spark only errors; `ps`, no secret."""
 
 import os
+import shlex
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -13,9 +15,13 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 
 from pipelines.resources import resource
+from pipelines.runtime.java_properties import property_line
 
 # What spark-submit adds to the options of its Java; options of the user come behind these, and win.
 _OPTIONS: Final = "SPARK_SUBMIT_OPTS"
+# Options of the spark-submit that PySpark calls.
+_ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
+_NO_ARGUMENTS: Final = "pyspark-shell"
 _LOG_FILES: Final = ("log4j2.properties", "log4j2.xml", "log4j2.yaml", "log4j2.yml", "log4j2.json")
 # Java says so whatever its settings: Spark starts it with that module.
 _SAID_OF_MODULES: Final = b"WARNING: Using incubator modules: "
@@ -23,14 +29,18 @@ _STANDARD_ERROR: Final = 2
 _LAST_WORDS_S: Final = 2
 
 
-def launch(settings: Mapping[str, str]) -> None:
-    """Start the driver's Java, unless this process has one, with a log that shows errors alone.
+def launch(settings: Mapping[str, str], *, verbose: bool = False) -> None:
+    """Start the driver's Java, unless this process has one.
 
-    A session that is made then has this Java. A configuration of Log4j that the user has given, among the
-    options of Java or in the folder of Spark's configuration, is kept.
+    A session that is made then has this Java. PySpark itself would write all settings on its command line,
+    which everyone on the machine can read; here a file has them, which only its user can read, and which is
+    removed once Java has read it.
 
     Args:
         settings: The session's settings.
+        verbose: Whether Spark logs as it likes. If not, the log shows errors alone, and a configuration of
+            Log4j that the user has given, among the options of Java or in the folder of Spark's
+            configuration, is kept.
 
     Raises:
         PySparkRuntimeError: Java ended before it was up; it has said why on standard error.
@@ -40,42 +50,70 @@ def launch(settings: Mapping[str, str]) -> None:
     conf = SparkConf(loadDefaults=False)
     for key, value in settings.items():
         conf.set(key, value)
+    with _in_a_file(settings):
+        gateway = _started({}) if verbose else _started_quietly()
+    SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+
+
+def _started(popen: dict[str, Any]) -> Any:
+    """Start Java as PySpark itself does.
+
+    Args:
+        popen: further arguments of its process.
+    """
+    return launch_gateway(popen_kwargs=popen)  # type: ignore[no-untyped-call]
+
+
+def _started_quietly() -> Any:
+    """Start Java with a standard error of our own, which is closed on this side."""
     read_end, standard_error = os.pipe()
     passing_on = threading.Thread(
         target=_pass_on, args=(os.fdopen(read_end, "rb"),), name="java", daemon=True
     )
     passing_on.start()
     try:
-        gateway = _started(conf, standard_error)
+        try:
+            with _quiet():
+                return _started({"stderr": standard_error})
+        finally:
+            os.close(standard_error)
     except PySparkRuntimeError:
         passing_on.join(_LAST_WORDS_S)
         raise
-    SparkContext._ensure_initialized(gateway=gateway, conf=conf)
 
 
-def _started(conf: SparkConf, standard_error: int) -> Any:
-    """Start Java as PySpark itself does, with a standard error of our own, which is closed on this side."""
+@contextmanager
+def _in_a_file(settings: Mapping[str, str]) -> Iterator[None]:
+    """Let a Java that is started meanwhile find settings in a file, beside Spark's own defaults."""
+    with tempfile.NamedTemporaryFile("w", prefix="oncelake-", suffix=".conf", encoding="ascii") as file:
+        file.writelines(property_line(key, value) for key, value in settings.items())
+        file.flush()
+        arguments = os.environ.get(_ARGUMENTS, _NO_ARGUMENTS)
+        ours = shlex.join(["--load-spark-defaults", "--properties-file", file.name])
+        with _variable(_ARGUMENTS, f"{ours} {arguments}"):
+            yield
+
+
+@contextmanager
+def _variable(name: str, value: str) -> Iterator[None]:
+    """Set an environment variable for a while."""
+    given = os.environ.get(name)
+    os.environ[name] = value
     try:
-        with _quiet():
-            popen: dict[str, Any] = {"stderr": standard_error}
-            return launch_gateway(conf, popen_kwargs=popen)  # type: ignore[no-untyped-call]
+        yield
     finally:
-        os.close(standard_error)
+        os.environ.pop(name, None)
+        if given is not None:
+            os.environ[name] = given
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Let a Java that is started meanwhile have our configuration of Log4j, unless there is another."""
-    given = os.environ.get(_OPTIONS)
-    if not _has_log_file():
-        ours = f'"-Dlog4j2.configurationFile={resource("conf/log4j2.properties")}"'
-        os.environ[_OPTIONS] = f"{ours} {given or ''}".strip()
-    try:
+    ours = f'"-Dlog4j2.configurationFile={resource("conf/log4j2.properties")}"'
+    given = os.environ.get(_OPTIONS, "")
+    with nullcontext() if _has_log_file() else _variable(_OPTIONS, f"{ours} {given}".strip()):
         yield
-    finally:
-        os.environ.pop(_OPTIONS, None)
-        if given is not None:
-            os.environ[_OPTIONS] = given
 
 
 def _has_log_file() -> bool:

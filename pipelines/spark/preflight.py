@@ -8,11 +8,12 @@ from pyspark.errors import IllegalArgumentException, PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import BooleanType
 
+from pipelines.contracts.confinement import EXPECTED
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError, ContractError
 from pipelines.formats.catalog import format_of
 from pipelines.records.decode import with_conditions
-from pipelines.spark.condition_purity import asks_more
+from pipelines.spark.condition_purity import asks_more, reaches_out
 from pipelines.spark.failures import cause, first_line
 
 
@@ -65,6 +66,11 @@ def check_conditions(spark: SparkSession, contract: DataContract) -> None:
     for condition in contract.conditions:
         place = f"{contract.path}: schema.quality: custom: {condition.name}"
         try:
+            outside = reaches_out(spark, condition.sql)
+            if outside:
+                raise ContractError(
+                    f"{place}: expected {EXPECTED}, got {condition.sql!r}, which has {outside}"
+                )
             judged = with_conditions(empty, replace(contract, conditions=(condition,)))
         except PySparkException as error:
             raise ContractError(

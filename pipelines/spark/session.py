@@ -42,6 +42,10 @@ SETTINGS: Final = {
     # A file that cannot be read stops a job. Passed over, it would be rows that nobody misses.
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
+    # Spark's own pattern, and names of keys that it does not know.
+    "spark.redaction.regex": "(?i)secret|password|passphrase|token|(access|account|private)[.]?key",
+    # Spark would show options of its Kafka source and sink in plans and event logs. Among them are secrets.
+    "spark.sql.redaction.options.regex": "(?i)url|^kafka[.]",
     # Else each column that Python makes asks Java four times where it was made.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # A larger method is never compiled by the JVM; the limit makes Spark divide the stage instead.
@@ -112,8 +116,8 @@ def spark_session(config: PipelineConfig, job: str, *, verbose: bool = False) ->
         builder = builder.config(key, value)
     others = {child.pid for child in psutil.Process().children(recursive=True)}
     try:
-        if not submitted and not verbose:
-            launch(settings)
+        if not submitted:
+            launch(settings, verbose=verbose)
         session = builder.getOrCreate()
     except Exception as error:
         if "io.delta" in str(error) or PLUGIN in str(error):

@@ -12,6 +12,7 @@ from pipelines.expectations.suite_files import own_expectations
 from pipelines.formats.catalog import names_schemas
 from pipelines.registry.schema_registry import open_registry, registry_of
 from pipelines.spark.pipeline import Pipeline
+from pipelines.spark.preflight import check_conditions
 from pipelines.spark.session import spark_session
 
 _CONF: Final = Path("conf")
@@ -65,4 +66,6 @@ def open_pipeline(name: str, **places: Unpack[Places]) -> Pipeline:
         InfrastructureError: There is no usable Java, or the jars cannot be had.
     """
     config, contract = load_pipeline(name, **places)
-    return Pipeline(spark_session(config, "look"), config, contract)
+    spark = spark_session(config, "look")
+    check_conditions(spark, contract)
+    return Pipeline(spark, config, contract)

@@ -242,7 +242,7 @@ def test_every_yaml_block_is_accepted_where_it_says_that_it_stands(document: Pat
                 load_contract(path)
             case ("conf", env, "pipelines", file):
                 env = "prod" if env == "base" else env
-                environ = {"KAFKA_JAAS_CONFIG": "secret"}
+                environ = {"KAFKA_JAAS_CONFIG": "secret", "HOOK_AUTHORIZATION": "secret"}
                 load_config(Path(file).stem, env=env, conf_dir=tmp_path / "conf", environ=environ)
             case other:
                 pytest.fail(

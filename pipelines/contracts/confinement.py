@@ -1,0 +1,58 @@
+"""What SQL of contracts and suites may not have: it looks at records, and reaches nothing else.
+
+The text is looked at here, which needs no Spark: `contract lint` finds what is plain to see. Before a job
+starts, `pipelines.spark.condition_purity` looks at what Spark's parser makes of a condition.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+REFUSED_FUNCTIONS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("java_method", "reflect", "try_reflect"), "calls any method of Java"),
+    **dict.fromkeys(
+        ("input_file_name", "input_file_block_start", "input_file_block_length", "read_files"),
+        "asks for files",
+    ),
+    # By an option, such as avroSchemaUrl and rowValidationXSDPath.
+    **dict.fromkeys(
+        (
+            *("from_avro", "to_avro", "schema_of_avro", "from_protobuf", "to_protobuf"),
+            *("from_xml", "schema_of_xml"),
+        ),
+        "can read a file or an address",
+    ),
+}
+"""Functions of Spark that reach beyond the records, each with what it does."""
+
+EXPECTED: Final = (
+    "an expression over the columns of a record (no query, no reflection, no file, no address, no function of"
+    " a catalog)"
+)
+"""What a condition may be, for messages."""
+
+_HIDDEN: Final = re.compile(
+    r"--[^\n]*|/\*.*?\*/|\b[rR]'[^']*'|\b[rR]\"[^\"]*\"|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`(?P<name>[^`]*)`",
+    re.DOTALL,
+)
+_FUNCTION: Final = re.compile(rf"\b({'|'.join(REFUSED_FUNCTIONS)})\s*\(", re.IGNORECASE)
+_QUERY: Final = re.compile(r"\(\s*(?:select\b|with\s+\w+\s+as\s*\()", re.IGNORECASE)
+_PATH: Final = re.compile(r"\b(?:from|join)\s+\w+\s*\.\s*`[^`]*[/:][^`]*`", re.IGNORECASE)
+
+
+def beyond_the_record(sql: str) -> str | None:
+    """Return what of a condition reaches beyond its record, as far as its text tells; None if nothing."""
+    return refused_function(sql) or ("a query" if _QUERY.search(_HIDDEN.sub(" ", sql)) else None)
+
+
+def beyond_the_rows(sql: str) -> str | None:
+    """Return what of a query over rows reaches beyond the tables of the catalog; None if nothing does."""
+    return refused_function(sql) or ("a path as a table" if _PATH.search(sql) else None)
+
+
+def refused_function(sql: str) -> str | None:
+    """Return the first function that is refused, with what it does; None if there is none."""
+    # In backticks it is called all the same.
+    bare = _HIDDEN.sub(lambda match: match["name"] or " ", sql)
+    found = _FUNCTION.search(bare)
+    return found and f"{found[1]}, which {REFUSED_FUNCTIONS[found[1].lower()]}"

@@ -1,0 +1,51 @@
+"""The ACLs of jobs are those of what a pipeline has, and the page on security lists them."""
+
+import re
+from pathlib import Path
+
+from pipelines.config.loader import load_config
+from pipelines.doctor.acls import Acl, acls
+
+EVERYTHING = ("publish.topic=events", "quarantine.dead_letter_topic=dead")
+
+
+def listed(*settings: str) -> tuple[Acl, ...]:
+    return acls(load_config("flights", environ={}, settings=settings))
+
+
+def test_a_pipeline_needs_acls_only_for_what_it_has() -> None:
+    plain = listed("ingest.offsets_group=null")
+    needs = {(acl.resource, acl.name, acl.operation) for acl in plain if not acl.optional}
+    assert needs == {("topic", "flights", "Read"), ("topic", "flights", "Describe")}
+    assert "speed_stream" not in {acl.job for acl in plain}
+    needed = {(acl.job, acl.operation, acl.name) for acl in listed(*EVERYTHING) if not acl.optional}
+    assert ("speed_stream", "Write", "dead") in needed
+    assert ("publish_stream", "Write", "events") in needed
+
+
+def test_a_command_allows_what_is_needed_on_the_cluster_that_has_it() -> None:
+    found = listed(*EVERYTHING, "publish.bootstrap_servers=other:1")
+    (slots,) = (acl for acl in found if acl.job == "publish" and acl.resource == "transactional-id")
+    assert slots.command == (
+        "kafka-acls.sh --bootstrap-server other:1 --add --allow-principal User:NAME --operation Write"
+        " --transactional-id oncelake.local.flights --resource-pattern-type prefixed"
+    )
+
+
+def test_the_page_lists_all_of_them_and_no_others() -> None:
+    page = Path("docs/security.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*`) \| (\w+) \| ([\w-]+) \| (.*) \| (yes|no) \|$", page, re.MULTILINE)
+    told = {
+        (job.strip("`"), operation, resource, name, optional == "no")
+        for jobs, operation, resource, name, optional in rows
+        for job in jobs.split(", ")
+    }
+    names = {"flights": "the topic", "dead": "the dead-letter topic", "events": "the output topic"}
+    names |= {"oncelake-progress": "the progress topic", "oncelake.local.flights": "`oncelake.ENV.PIPELINE`"}
+    names["kafka-cluster"] = "the cluster"
+    names["oncelake.local.flights.ingest"] = "`ingest.offsets_group`"
+    needed = {
+        (acl.job, acl.operation, acl.resource, names[acl.name], acl.optional is not None)
+        for acl in listed(*EVERYTHING)
+    }
+    assert told == needed
