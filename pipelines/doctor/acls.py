@@ -15,8 +15,8 @@ Resource = Literal["topic", "group", "transactional-id", "cluster"]
 Operation = Literal["Read", "Write", "Describe", "DescribeConfigs", "Create", "Alter"]
 
 # Read and Write include Describe.
-_READERS: Final = ("ingest_stream", "nightly_batch", "backfill", "reconcile", "checkpoint reset")
-_LOOKERS: Final = ("doctor", "lag", "console")
+_READERS: Final = ("ingest_stream", "nightly_batch", "backfill", "reconcile", "checkpoint reset", "doctor")
+_LOOKERS: Final = ("lag", "console")
 _PUBLISHERS: Final = ("publish_stream", "publish", "publish reset")
 _CLUSTER: Final = "kafka-cluster"
 _WATCHERS: Final = ("doctor", "publish status", "publish doctor")
