@@ -1,7 +1,8 @@
 """How a Delta table is created, gets further columns, and is looked up."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, Final, cast
 
 import pyarrow as pa
 from delta.tables import DeltaTable
@@ -18,6 +19,10 @@ from pipelines.delta.schema_evolution import alterations, fitted_columns
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.fault_points import Point, reach
 from pipelines.spark.failures import first_line
+from pipelines.spark.files import HadoopFile
+
+_LOG: Final = "_delta_log"
+_NO_TABLE: Final = "DELTA_TABLE_NOT_FOUND"
 
 
 def shape(ddl: str) -> StructType:
@@ -37,12 +42,17 @@ def _is_race(error: BaseException) -> bool:
     return isinstance(error, AnalysisException) and any(name in str(error) for name in names)
 
 
-@retry(
-    retry=retry_if_exception(_is_race),
-    wait=wait_random_exponential(multiplier=0.2, max=5),
-    stop=stop_after_attempt(8),
-    reraise=True,
-)
+@dataclass(frozen=True)
+class _Wanted:
+    """A table as it is to be made."""
+
+    spark: SparkSession
+    path: str
+    schema: StructType
+    partitions: Sequence[str]
+    properties: Mapping[str, str]
+
+
 def ensure_table(
     spark: SparkSession,
     path: str,
@@ -67,19 +77,43 @@ def ensure_table(
         ConfigError: a table with columns that do not fit is there already.
         InfrastructureError: the place cannot be written.
     """
-    if exists(spark, path):
-        _evolve(spark, path, schema)
+    wanted = _Wanted(spark, path, schema, partitions, properties or {})
+    try:
+        _ensure(wanted)
+    except AnalysisException as error:
+        if error.getCondition() != _NO_TABLE or not _is_begun(spark, path):
+            raise
+        # After so many tries nobody is about to make the first commit: a full disk or a crash has ended it.
+        HadoopFile(spark, f"{path}/{_LOG}").delete_folder()
+        _ensure(wanted)
+
+
+def _is_begun(spark: SparkSession, path: str) -> bool:
+    """Return whether there is the folder of a log without a commit, and nothing else of a table."""
+    names = HadoopFile(spark, f"{path}/{_LOG}").names()
+    return HadoopFile(spark, path).names() == {_LOG} and not any(name[:20].isdigit() for name in names)
+
+
+@retry(
+    retry=retry_if_exception(_is_race),
+    wait=wait_random_exponential(multiplier=0.2, max=5),
+    stop=stop_after_attempt(8),
+    reraise=True,
+)
+def _ensure(wanted: _Wanted) -> None:
+    if exists(wanted.spark, wanted.path):
+        _evolve(wanted.spark, wanted.path, wanted.schema)
         return
-    builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(schema)
-    if partitions:
-        builder = builder.partitionedBy(*partitions)
-    for key, value in (properties or {}).items():
+    builder = DeltaTable.createIfNotExists(wanted.spark).location(wanted.path).addColumns(wanted.schema)
+    if wanted.partitions:
+        builder = builder.partitionedBy(*wanted.partitions)
+    for key, value in wanted.properties.items():
         builder = builder.property(key, value)
     try:
         builder.execute()
     except Py4JJavaError as error:
         raise InfrastructureError(
-            f"lake.root: the table {path} cannot be created:"
+            f"lake.root: the table {wanted.path} cannot be created:"
             f" {first_line(str(error.java_exception.toString()))}; check lake.root, and whether this user may"
             " write there"
         ) from None

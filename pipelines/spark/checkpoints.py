@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pipelines.errors import SourceError
@@ -177,7 +178,12 @@ def note_path(path: str) -> str:
 
 
 def _text(spark: SparkSession, path: str) -> str | None:
-    return HadoopFile(spark, path).text()
+    try:
+        return HadoopFile(spark, path).text()
+    except Py4JJavaError as error:
+        if "ChecksumException" in error.java_exception.getClass().getName():
+            raise damaged(path, "the bytes of its checksum") from None
+        raise
 
 
 def _numbers(spark: SparkSession, folder: str) -> set[int]:
