@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
@@ -22,7 +21,7 @@ from demo.waiting import wait_until
 from pipelines.errors import InfrastructureError
 from pipelines.runtime.jars import ensure_jars
 from pipelines.runtime.java import find_java
-from pipelines.runtime.local_broker import CLUSTER_ID, LOG4J
+from pipelines.runtime.local_broker import CLUSTER_ID, LOG4J, unused_ports
 
 _WITHIN_S: Final = 120.0
 _JAVA: Final = ("-Xmx320m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -146,7 +145,7 @@ def running_cluster(folder: Path) -> Iterator[Cluster]:
     Args:
         folder: everything that they write.
     """
-    ports = _free_ports(3 * len(BROKERS))
+    ports = unused_ports(3 * len(BROKERS))
     clients, brokers, controllers = (ports[n : n + len(BROKERS)] for n in range(0, len(ports), len(BROKERS)))
     voters = ",".join(f"{n}@127.0.0.1:{port}" for n, port in zip(BROKERS, controllers, strict=True))
     cluster = Cluster({})
@@ -197,11 +196,3 @@ def _format(folder: Path) -> None:
         named = (line.partition("=") for line in lines)
         text = "\n".join(f"{name}={ids.get(name, value)}" if mark else name for name, mark, value in named)
         meta.write_text(f"{text}\n", encoding="utf-8")
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        bound = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in bound:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in bound]

@@ -12,7 +12,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -121,26 +121,25 @@ class Bench:
             slope = None
             if len(runs) > 1:
                 slope = (large["cpu_s"] - small["cpu_s"]) / (events[-1] - events[0]) * 1e6
-            of_kill = self._killed(peer, small["wall_s"] / 2)
+            measured = Measured(
+                peer.label,
+                marginal_us=slope,
+                wall_s=large["wall_s"],
+                cpu_s=large["cpu_s"],
+                peak_mb=large["peak_mb"],
+                result=runs[-1][1],
+            )
+            return self._killed(peer, small["wall_s"] / 2, measured)
         except Exception as error:  # noqa: BLE001 - whatever it is, the others can be measured
             return Measured(peer.label, why_not=f"{type(error).__name__}: {error}")
-        return Measured(
-            peer.label,
-            marginal_us=slope,
-            wall_s=large["wall_s"],
-            cpu_s=large["cpu_s"],
-            peak_mb=large["peak_mb"],
-            result=runs[-1][1],
-            **of_kill,
-        )
 
     def _run(self, peer: Peer, topic: str) -> tuple[dict[str, Any], Outcome]:
         with self._place() as folder:
             cost = self._done(self._task(peer, topic, folder))
             return cost, outcome(peer, folder, self.topics[topic])
 
-    def _killed(self, peer: Peer, after_s: float) -> dict[str, Any]:
-        """Kill a peer, start it again, and return what `Measured` says of that."""
+    def _killed(self, peer: Peer, after_s: float, measured: Measured) -> Measured:
+        """Kill a peer, start it again, and return what was measured with what became of that."""
         topic = next(iter(self.topics))
         with self._place() as folder:
             killed = self._task(peer, topic, folder, after_s)
@@ -153,7 +152,7 @@ class Bench:
             except _Hung:
                 has_hung = True
             after = outcome(peer, folder, self.topics[topic])
-            return {"at_kill": before, "after_kill": after, "has_hung": has_hung}
+            return replace(measured, at_kill=before, after_kill=after, has_hung=has_hung)
 
     @contextmanager
     def _place(self) -> Iterator[Path]:

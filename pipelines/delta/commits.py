@@ -1,5 +1,6 @@
 """What single commits of a Delta table did, from the files of its log."""
 
+import json
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pyspark.sql import SparkSession
 from pipelines.delta.epochs import Commit
 from pipelines.delta.log import delta_log
 from pipelines.delta.time_travel import commit_file
-from pipelines.delta.transaction_numbers import action_in, damaged
+from pipelines.errors import SourceError
 
 _UNKNOWN: Final = "unknown"
 _FEW: Final = 20
@@ -54,7 +55,7 @@ def commits_between(spark: SparkSession, table: str, after: int, until: int) -> 
         try:
             effect = effect_of(at, commit)
         except ValueError:
-            raise damaged(file.path) from None
+            raise damaged_commit(file.path) from None
         yield effect
 
 
@@ -124,7 +125,7 @@ def _actions(spark: SparkSession, table: str, at: int) -> Generator[dict[str, An
         while lines.hasNext():
             yield action_in(lines.next())
     except ValueError:
-        raise damaged(file.path) from None
+        raise damaged_commit(file.path) from None
     finally:
         lines.close()
 
@@ -187,6 +188,30 @@ def effect_of(version: int, text: str) -> CommitEffect:
         adds=bool(files("add")),
         removes=bool(removed),
         removed_days=_days(removed),
+    )
+
+
+def action_in(line: str) -> dict[str, Any]:
+    """Return the action that a line of a commit stands for, as parsed JSON.
+
+    Raises:
+        ValueError: it stands for none.
+    """
+    try:
+        action = json.loads(line)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(action, dict) or not all(isinstance(part, dict) for part in action.values()):
+        raise ValueError("no action of a commit")
+    return action
+
+
+def damaged_commit(path: object) -> SourceError:
+    """Return the refusal of the file of a commit."""
+    return SourceError(
+        f"{path}: the file of a commit is empty or cut off, as after a crash of the machine"
+        " or a full disk; expected lines of JSON. What it had committed is lost to readers. Nothing"
+        " was changed. See docs/runbook.md, 'A commit is damaged'"
     )
 
 

@@ -13,13 +13,12 @@ without a word. Whoever looks for a number here is told.
 Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#transaction-identifiers
 """
 
-import json
 import re
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from pipelines.errors import SourceError
+from pipelines.delta.commits import action_in, damaged_commit
 from pipelines.spark.files import HadoopFile
 
 _COMMITS: Final = 5
@@ -54,7 +53,7 @@ def newest_number(spark: SparkSession, snapshot: Any, application: str) -> int |
         try:
             number = number_in(text, application)
         except ValueError:
-            raise damaged(file.getPath()) from None
+            raise damaged_commit(file.getPath()) from None
         if number is not None:
             return number
     return None
@@ -109,27 +108,3 @@ def number_in(commit: str, application: str) -> int | None:
             case _:
                 raise ValueError("a transaction without an application or a number")
     return None
-
-
-def action_in(line: str) -> dict[str, Any]:
-    """Return the action that a line of a commit stands for, as parsed JSON.
-
-    Raises:
-        ValueError: it stands for none.
-    """
-    try:
-        action = json.loads(line)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    if not isinstance(action, dict) or not all(isinstance(part, dict) for part in action.values()):
-        raise ValueError("no action of a commit")
-    return action
-
-
-def damaged(path: object) -> SourceError:
-    """Return the refusal of the file of a commit."""
-    return SourceError(
-        f"{path}: the file of a commit is empty or cut off, as after a crash of the machine"
-        " or a full disk; expected lines of JSON. What it had committed is lost to readers. Nothing"
-        " was changed. See docs/runbook.md, 'A commit is damaged'"
-    )

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -285,6 +285,12 @@ def _write_state(folder: Path, running: EmbeddedBroker) -> None:
     draft = folder / f"{_STATE}.{os.getpid()}"
     draft.write_text(json.dumps(asdict(running), default=str), encoding="utf-8")
     draft.replace(folder / _STATE)
+
+
+def unused_ports(count: int) -> list[int]:
+    """Return ports of the loopback address that nobody uses now, all different."""
+    with ExitStack() as stack:
+        return [stack.enter_context(_bound(0)).getsockname()[1] for _ in range(count)]
 
 
 def free_ports(folder: Path, client_port: int) -> tuple[int, int]:

@@ -4,7 +4,6 @@ import base64
 import os
 import re
 import shutil
-import socket
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from demo.waiting import wait_until
 from pipelines.errors import InfrastructureError
 from pipelines.runtime.jars import ensure_jars
 from pipelines.runtime.java import find_java
-from pipelines.runtime.local_broker import CLUSTER_ID, LOG4J
+from pipelines.runtime.local_broker import CLUSTER_ID, LOG4J, unused_ports
 from tests.support.brief import BRIEF_JAVA
 
 RACKS: Final = ("a", "b", "c")
@@ -176,7 +175,7 @@ def rack_cluster(
         hosts: the address of the worker of a rack, unless it is 127.0.0.1.
     """
     count = len(brokers)
-    ports = _free_ports(2 * count + 1)
+    ports = unused_ports(2 * count + 1)
     clients, controllers, master_port = ports[:count], ports[count : 2 * count], ports[-1]
     voters = ",".join(f"{n}@127.0.0.1:{port}" for n, port in enumerate(controllers, 1))
     shared = (
@@ -281,11 +280,3 @@ def _start(command: Sequence[str], log: Path, more: Mapping[str, str]) -> Server
             )
 
     return Server(start(), log, start)
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        bound = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in bound:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in bound]
