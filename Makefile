@@ -41,7 +41,7 @@ demo: setup ## Send the flights of 2013 through Kafka into a lake, and compare t
 	@$(PY) -m demo --days $(DAYS)
 
 test: setup ## Run the tests with Spark and a Kafka broker, except thorough and long ones (PYTEST_ARGS="tests/unit -k name")
-	@$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	@$(PY) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 test-fast: $(PACKAGE) ## Run the tests that do not start Java, in about a minute (PYTEST_ARGS="-k name")
 	@$(PY) -m pytest --numprocesses 3 tests/unit $(PYTEST_ARGS)

@@ -26,7 +26,7 @@ from pipelines.ledger.layer_samples import LayerDifference
 from pipelines.ledger.offset_ranges import PartitionOffsets
 from pipelines.ledger.retention_marks import speed_from
 from pipelines.records.decode import EVENT_DATE, VALID
-from pipelines.records.dedup import with_key
+from pipelines.records.dedup import clustered, with_key
 from pipelines.spark.pipeline import Pipeline
 
 
@@ -64,12 +64,12 @@ class AuditedDays:
     def records(self) -> DataFrame:
         """The records of the days and of those that decide on them, as `audit_columns` gives them."""
         decoded = decode_all(self.pipeline, self.pieces.envelopes)
-        return recount.audit_columns(decoded, self.pipeline.contract)
+        return self._by_key(recount.audit_columns(decoded, self.pipeline.contract), self.span.near)
 
     @property
     def rows(self) -> DataFrame:
         """The rows of the batch layer of the days."""
-        return self._near.where(on_days(self.span.days))
+        return self._batch.where(on_days(self.span.days))
 
     @cached_property
     def bronze(self) -> BronzeFacts:
@@ -80,7 +80,8 @@ class AuditedDays:
     @cached_property
     def layer(self) -> dict[date, LayerDay]:
         """What the batch layer holds."""
-        facts = recount.layer_facts(self.rows, self.pipeline.contract)
+        of_days = self._near.where(on_days(self.span.days))
+        facts = recount.layer_facts(of_days, self.pipeline.contract)
         return {day: facts.get(day, LayerDay()) for day in self.span.days}
 
     @cached_property
@@ -102,18 +103,29 @@ class AuditedDays:
         uncertified day may stand for a record: the audit of that day sees whether it does.
         """
         contract, horizon = self.pipeline.contract, self.span.horizon
-        records = self.records.where(VALID)
-        near, wide = (around(self.span.days, reach) for reach in (horizon, 2 * horizon))
+        # Nearly always these rows are enough, and those of further days need not be read.
+        lacking = recount.without_row(self._of_certified, self._near, contract, horizon)
+        if lacking.isEmpty():
+            return {}
+        wide = around(self.span.days, 2 * horizon)
         rows = with_key(self._batch.where(on_days(wide)), contract)
-        of_days = records.where(on_days(self.span.days)).select(*contract.key_names).distinct()
-        of_certified = records.where(on_days([day for day in near if day in self.certified]))
-        of_certified = of_certified.join(of_days, contract.key_names, "left_semi")
-        lacking = recount.without_row(of_certified, rows, contract, horizon)
+        lacking = recount.without_row(self._of_certified, rows, contract, horizon)
         if uncertified_days := [day for day in wide if day not in self.certified]:
-            lacking = recount.without_row(
-                lacking, records.where(on_days(uncertified_days)), contract, horizon
-            )
+            copies = self.records.where(VALID).where(on_days(uncertified_days))
+            lacking = recount.without_row(lacking, copies, contract, horizon)
         return {row[EVENT_DATE]: row["count"] for row in small_rows(lacking.groupBy(EVENT_DATE).count())}
+
+    @property
+    def _of_certified(self) -> DataFrame:
+        """Valid records of the days, and of certified neighbours those whose key these days have as well."""
+        days, key = self.span.days, self.pipeline.contract.key_names
+        near = [day for day in around(days, self.span.horizon) if day in self.certified]
+        records = self.records.where(VALID)
+        of_near = records.where(on_days(near))
+        if not self.pieces.index.records_of([day for day in near if day not in days]):
+            return of_near
+        keys = records.where(on_days(days)).select(*key).distinct()
+        return of_near.join(keys, key, "left_semi")
 
     @cached_property
     def offsets(self) -> list[PartitionOffsets]:
@@ -177,7 +189,14 @@ class AuditedDays:
 
     @cached_property
     def _near(self) -> DataFrame:
-        return self._batch.where(on_days(around(self.span.days, self.pipeline.horizon)))
+        """The rows of the days and of their neighbours, as `audit_columns` gives them."""
+        near = around(self.span.days, self.pipeline.horizon)
+        rows = self._batch.where(on_days(near))
+        return self._by_key(recount.audit_columns(rows, self.pipeline.contract), near)
+
+    def _by_key(self, rows: DataFrame, days: Sequence[date]) -> DataFrame:
+        records = self.pieces.index.records_of(days)
+        return clustered(rows, self.pipeline.contract, records)
 
     @cached_property
     def _days_of_speed(self) -> list[date]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
@@ -83,11 +83,16 @@ class LayerDay:
     checksum: int = 0
 
 
-def audit_columns(decoded: DataFrame, contract: DataContract) -> DataFrame:
-    """Return what the audit needs of each record: key, event time and day, origin, payload hash, validity."""
+def audit_columns(rows: DataFrame, contract: DataContract) -> DataFrame:
+    """Return what the audit needs of each record, or row: key, event time and day, origin, payload hash.
+
+    Args:
+        rows: records as `decode` gives them, with their validity, or rows of a layer.
+        contract: names the key.
+    """
     others = [contract.event_time, *preference(contract), EVENT_DATE, *ORIGIN]
-    columns = dict.fromkeys([*contract.key_names, *others])
-    return with_key(decoded, contract).select(*columns, payload_hash(contract).alias(_PAYLOAD), VALID)
+    columns = dict.fromkeys([*contract.key_names, *others, *({VALID} & {*rows.columns})])
+    return with_key(rows, contract).select(*columns, payload_hash(contract).alias(_PAYLOAD))
 
 
 def bronze_facts(
@@ -182,14 +187,14 @@ def layer_facts(rows: DataFrame, contract: DataContract) -> dict[date, LayerDay]
     """Count what a layer holds, by event day.
 
     Args:
-        rows: rows of the speed or the batch layer.
+        rows: a frame made by `audit_columns`, of a layer.
         contract: names the event time and its zone.
     """
     true_day = F.to_date(F.from_utc_timestamp(F.col(contract.event_time), contract.day_time_zone))
     by_day = rows.groupBy(EVENT_DATE).agg(
         F.count(F.lit(1)).alias("rows"),
         F.count_if(true_day != F.col(EVENT_DATE)).alias("misplaced"),
-        _checksum(payload_hash(contract)).alias("checksum"),
+        _checksum(F.col(_PAYLOAD)).alias("checksum"),
     )
     return {
         row[EVENT_DATE]: LayerDay(row["rows"], row["misplaced"], int(row["checksum"]))
@@ -217,9 +222,13 @@ def row_sums(rows: DataFrame, contract: DataContract) -> dict[date, tuple[int, i
 
 def doubled_keys(rows: DataFrame, contract: DataContract, horizon: int) -> dict[date, int]:
     """Count, by event day, the rows whose key stands more than once within the horizon."""
-    copies = F.count(F.lit(1)).over(neighbours(contract, horizon))
+    in_order = Window.partitionBy(*contract.key_names).orderBy(EVENT_DATE)
+    near = [
+        F.coalesce(F.abs(F.datediff(EVENT_DATE, other(EVENT_DATE).over(in_order))) <= horizon, F.lit(False))
+        for other in (F.lag, F.lead)
+    ]
     keys = with_key(rows, contract).select(*contract.key_names, EVENT_DATE)
-    doubled = keys.withColumn("_copies", copies).where("_copies > 1")
+    doubled = keys.withColumn("_doubled", near[0] | near[1]).where("_doubled")
     return {row[EVENT_DATE]: row["count"] for row in small_rows(doubled.groupBy(EVENT_DATE).count())}
 
 

@@ -18,8 +18,9 @@ class SpeedConfig(BaseModel):
             [Late](semantics.md#late-and-the-watermark). After a change, `speed_stream` ends with exit code 2
             until you [rebuild the speed layer](runbook.md#change-of-rules-watermark-or-state-partitions).
         state_partitions: Number of partitions of the deduplication state, and of shuffles
-            (`spark.sql.shuffle.partitions`) in all jobs of the pipeline, `nightly_batch` included. The state
-            keeps the number that its checkpoint began with. To change it, rebuild the speed layer, see
+            (`spark.sql.shuffle.partitions`) in all jobs of the pipeline. `nightly_batch` chooses its own
+            number for the records of its days. The state keeps the number that its checkpoint began with. To
+            change it, rebuild the speed layer, see
             [the runbook](runbook.md#change-of-rules-watermark-or-state-partitions).
         state_eviction_share: How much longer than necessary a key may stay in the state, as a share of
             `watermark_delay`. The state is scanned for expired keys each time the watermark has moved by

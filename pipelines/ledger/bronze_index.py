@@ -96,6 +96,11 @@ class BronzeIndex:
         broken = records.pop(None, 0)
         return RecordCounts(records, broken)
 
+    def records_of(self, days: Sequence[date]) -> int:
+        """Return how many valid records bronze holds of some days."""
+        valid = self.counts().valid
+        return sum(valid.get(day, 0) for day in days)
+
     @cached_property
     def _totals(self) -> list[dict[str, Any]]:
         """What runs ask for again and again: by kind and event day, in one query."""

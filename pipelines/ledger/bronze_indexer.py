@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipelines.delta.fenced_commits import replace_fenced
@@ -39,6 +39,7 @@ from pipelines.spark.pipeline import Pipeline
 _COMMIT: Final = "_commit_version"
 # Kafka's `TimestampType` of a record to which the broker gave its own time when it wrote it.
 _LOG_APPEND_TIME: Final = 1
+_OF_DAY: Final = ("kind", "commit", "ingested_at", "day", "reason")
 # To be raised whenever the same contract comes to decode otherwise.
 _RULES: Final = 6
 _SETTINGS: Final = (
@@ -268,42 +269,70 @@ def _rows(pipeline: Pipeline, envelopes: DataFrame) -> DataFrame:
         F.col("_offset").alias("offset"),
         sent_at().alias("sent"),
         F.when(F.col("_kafka_timestamp_type") == _LOG_APPEND_TIME, sent_at()).alias("appended"),
-    ).persist()
+    )
+    blocks = _blocks(records).persist()
     try:
-        by_day = records.groupBy("kind", "commit", "ingested_at", "day", "reason").agg(
-            F.count(F.lit(1)).alias("records"),
-            F.max("newest").alias("newest"),
-            F.max("clock").alias("clock"),
-        )
-        pieces = _pieces(records).withColumn("kind", F.lit(OFFSETS))
+        by_day = blocks.groupBy(*_OF_DAY).agg(F.sum("records").alias("records"), *_newest("newest", "clock"))
+        pieces = _pieces(blocks).withColumn("kind", F.lit(OFFSETS))
         kinds = by_day.unionByName(pieces, allowMissingColumns=True)
         rows = kinds.persist()
         rows.count()
         return rows
     finally:
-        records.unpersist()
+        blocks.unpersist()
 
 
-def _pieces(records: DataFrame) -> DataFrame:
+def _blocks(records: DataFrame) -> DataFrame:
+    """Return what is to be known of the records, by blocks of 64 offsets, of which each has a bit.
+
+    So records are looked at once, and which offsets are different ones is known without a shuffle of them.
+
+    Args:
+        records: the columns of `_OF_DAY`, `topic, partition, offset, newest, clock, sent, appended`.
+
+    Returns:
+        The columns of `_OF_DAY`, `topic, partition, block bigint, offsets bigint` (the bits), `first, last,
+        records, newest, clock, sent, appended`.
+    """
+    block, bit = F.expr("shiftright(offset, 6)"), F.expr("shiftleft(1L, CAST(offset & 63 AS INT))")
+    return records.groupBy(*_OF_DAY, "topic", "partition", block.alias("block")).agg(
+        F.bit_or(bit).alias("offsets"),
+        F.min("offset").alias("first"),
+        F.max("offset").alias("last"),
+        F.count(F.lit(1)).alias("records"),
+        *_newest("newest", "clock", "sent", "appended"),
+    )
+
+
+def _newest(*names: str) -> list[Column]:
+    return [F.max(name).alias(name) for name in names]
+
+
+def _pieces(blocks: DataFrame) -> DataFrame:
     """Return the offsets of each partition: one row, and one for each commit that goes back behind others.
 
     A backfill does. Its offsets would make one piece with those of ingest, of which nobody could say what
     lies in between.
 
     Args:
-        records: `topic, partition, offset, commit, sent, appended`.
+        blocks: as `_blocks` gives them.
     """
-    newest = (F.max("sent").alias("sent"), F.max("appended").alias("appended"))
     ends = (F.min("first").alias("first"), F.max("last").alias("last"))
-    by_commit = records.groupBy("topic", "partition", "commit").agg(
-        F.min("offset").alias("first"),
-        F.max("offset").alias("last"),
-        F.count(F.lit(1)).alias("records"),
-        F.count_distinct("offset").alias("distinct"),
-        *newest,
+    whole_blocks = blocks.groupBy("topic", "partition", "commit", "block").agg(
+        F.bit_or("offsets").alias("offsets"),
+        F.sum("records").alias("records"),
+        *ends,
+        *_newest("sent", "appended"),
+    )
+    by_commit = whole_blocks.groupBy("topic", "partition", "commit").agg(
+        *ends,
+        F.sum("records").alias("records"),
+        F.sum(F.bit_count("offsets")).alias("distinct"),
+        *_newest("sent", "appended"),
     )
     earlier = Window.partitionBy("topic", "partition").orderBy("commit")
     until = F.max("last").over(earlier.rowsBetween(Window.unboundedPreceding, -1))
     apart = by_commit.withColumn("apart", F.when(F.col("first") <= until, F.col("commit")))
     sums = (F.sum("records").alias("records"), F.sum("distinct").alias("distinct"))
-    return apart.groupBy("topic", "partition", "apart").agg(*ends, *sums, *newest).drop("apart")
+    of_piece = apart.groupBy("topic", "partition", "apart")
+    return of_piece.agg(*ends, *sums, *_newest("sent", "appended")).drop("apart")

@@ -6,12 +6,12 @@ from pipelines.contracts.event_days import Span
 from pipelines.delta.conflicts import retry_conflicts
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.fenced_commits import commits_since, replace_days_fenced
-from pipelines.delta.io import by_day_and_key, on_days
+from pipelines.delta.io import on_days
 from pipelines.ledger.bronze_index import BronzeSlice
 from pipelines.ledger.decoding import decode_all
 from pipelines.nightly.night_run import refuse_others
-from pipelines.records.decode import valid
-from pipelines.records.dedup import UNDECIDED, winners_on_known_days
+from pipelines.records.decode import EVENT_DATE, valid
+from pipelines.records.dedup import UNDECIDED, clustered, winners_on_known_days, without_key
 from pipelines.spark.pipeline import Pipeline
 
 
@@ -39,14 +39,17 @@ def build_days(
 def _build(pipeline: Pipeline, span: Span, pieces: BronzeSlice, stamp: Stamp) -> int:
     contract = pipeline.contract
     events = valid(decode_all(pipeline, pieces.envelopes), contract)
-    candidates = events.where(on_days(span.near))
+    candidates = clustered(events.where(on_days(span.near)), contract, pieces.index.records_of(span.near))
     # A row that is not decided stands until the audit fails its day.
     rows = (
         winners_on_known_days(candidates, contract, span.horizon, span.known_days)
         .where(on_days(span.days))
         .drop(UNDECIDED)
     )
-    return replace_days_fenced(by_day_and_key(rows, contract.key), pipeline.table("batch"), span.days, stamp)
+    # Partitions by key are as good as others for the files of one day.
+    by_day = rows if len(span.days) == 1 else rows.hint("rebalance", EVENT_DATE)
+    in_order = by_day.sortWithinPartitions(EVENT_DATE, *contract.key_names)
+    return replace_days_fenced(without_key(in_order, contract), pipeline.table("batch"), span.days, stamp)
 
 
 def require_alone(pipeline: Pipeline, versions: Sequence[int]) -> None:

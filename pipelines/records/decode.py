@@ -65,7 +65,9 @@ def decode(
     decoded = documents.withColumn(_DECODED, decoded_column(contract, max_future))
     columns = (f"{_DECODED}.{VALUES}.{name(column)} AS {name(column)}" for column in contract.columns)
     read = with_conditions(decoded.selectExpr("*", *columns), contract, _tried)
-    local_time = f"from_utc_timestamp({name(contract.event_time)}, {literal(contract.day_time_zone)})"
+    local_time = name(contract.event_time)
+    if contract.day_time_zone != "UTC":
+        local_time = f"from_utc_timestamp({local_time}, {literal(contract.day_time_zone)})"
     error = _error(contract, value_format.document_faults(writers))
     judged = read.selectExpr("*", f"to_date({local_time}) AS {EVENT_DATE}", f"{error} AS {ERROR}")
     condition_names = (condition_column(number) for number in range(len(contract.conditions)))

@@ -18,8 +18,12 @@ from pipelines.sql import literal, name
 KAFKA_ORDER: Final = ("_kafka_timestamp", *COORDINATES)
 
 _APART: Final = "_apart"
+_LONE: Final = "_lone"
 OTHER_DAY: Final = "_other_day"
 UNDECIDED: Final = "_undecided"
+
+_ROWS_OF_A_PARTITION: Final = 250_000
+_MOST_PARTITIONS: Final = 10_000
 
 
 def with_key(rows: DataFrame, contract: DataContract) -> DataFrame:
@@ -39,6 +43,24 @@ def with_key(rows: DataFrame, contract: DataContract) -> DataFrame:
 def without_key(rows: DataFrame, contract: DataContract) -> DataFrame:
     """Return the rows without the columns that `with_key` added."""
     return rows.drop(*(part for part in contract.key_names if part not in contract.columns))
+
+
+def clustered(rows: DataFrame, contract: DataContract, records: int) -> DataFrame:
+    """Return the rows with their key, all copies of a key in one partition.
+
+    Whatever looks at copies of a key then needs no further shuffle. There are as many partitions as the rows
+    need to be sorted in memory: for few rows, one.
+
+    Args:
+        rows: rows with the contract's columns.
+        contract: names the key.
+        records: how many rows there are, about.
+
+    Returns:
+        The same rows and the columns of `contract.key_names`.
+    """
+    partitions = min(max(-(-records // _ROWS_OF_A_PARTITION), 1), _MOST_PARTITIONS)
+    return with_key(rows, contract).repartition(partitions, *contract.key_names)
 
 
 def first_within_watermark(routes: DataFrame, contract: DataContract, delay: timedelta) -> DataFrame:
@@ -108,20 +130,24 @@ def winners_on_known_days(
     first = ranked.where("_rank = 1").drop("_rank")
     if contract.event_time in contract.key:
         return first.select(*events.columns, F.lit(False).alias(UNDECIDED))
+    edge = _on_the_edge(horizon, known_days)
     by_key = Window.partitionBy(*contract.key_names)
-    copy = F.struct(
-        order.alias("order"),
-        F.unix_date(EVENT_DATE).alias("day"),
-        _on_the_edge(horizon, known_days).alias("edge"),
-    )
-    judged = first.withColumn("_copies", F.collect_list(copy).over(by_key)).withColumn(
-        "_chosen", F.expr(greedy("_copies", contract, horizon))
+    by_day = by_key.orderBy(EVENT_DATE)
+    copy = F.struct(order.alias("order"), F.unix_date(EVENT_DATE).alias("day"), edge.alias("edge"))
+    # Most keys have copies on one day alone, for which nothing has to be collected.
+    lone = F.lag(EVENT_DATE).over(by_day).isNull() & F.lead(EVENT_DATE).over(by_day).isNull()
+    chosen = F.when(~F.col(_LONE), F.expr(greedy("_copies", contract, horizon)))
+    judged = (
+        first.withColumn(_LONE, lone)
+        .withColumn("_copies", F.collect_list(F.when(~F.col(_LONE), copy)).over(by_key))
+        .withColumn("_chosen", chosen)
     )
     winner, undecided = (
         f"exists(_chosen.{part}, _c -> _c.day = unix_date({EVENT_DATE}))" for part in ("kept", "undecided")
     )
-    return judged.where(f"{winner} OR {undecided}").selectExpr(
-        *map(name, events.columns), f"{undecided} AS {UNDECIDED}"
+    is_undecided = F.when(F.col(_LONE), edge).otherwise(F.expr(undecided))
+    return judged.where(f"{_LONE} OR {winner} OR {undecided}").select(
+        *map(name, events.columns), is_undecided.alias(UNDECIDED)
     )
 
 

@@ -6,14 +6,15 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from pipelines.durations import format_interval
-
 # A record without a Kafka timestamp carries one before 1970.
 _STAMPED: Final = "_kafka_timestamp >= timestamp_seconds(0)"
 SENT_AT: Final = f"least(CASE WHEN {_STAMPED} THEN _kafka_timestamp END, _ingested_at)"
 # By how much the clock of the machine that reads may be behind without a record being called broken.
 _READER_BEHIND: Final = timedelta(days=7)
-_AT_LATEST: Final = f"_ingested_at + INTERVAL {format_interval(_READER_BEHIND)}"
+# Added as a number: Spark adds an interval by way of a calendar.
+_AT_LATEST: Final = (
+    f"timestamp_micros(unix_micros(_ingested_at) + {_READER_BEHIND // timedelta(microseconds=1)})"
+)
 # The watermark goes no further than SENT_AT, so what a fast producer gains here moves no other record.
 _SENT_BY: Final = f"CASE WHEN {_STAMPED} THEN least(_kafka_timestamp, {_AT_LATEST}) ELSE _ingested_at END"
 

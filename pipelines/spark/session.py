@@ -52,6 +52,8 @@ SETTINGS: Final = {
     "spark.sql.codegen.hugeMethodLimit": "8000",
     # A nightly run has more generated classes than the 100 that Spark remembers.
     "spark.sql.codegen.cache.maxEntries": "1000",
+    # To try how a column could be compressed costs more than what it saves: each frame is read a few times.
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
     # Old state is dropped with the next data instead of in an empty batch of its own.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }

@@ -12,7 +12,6 @@ import org.apache.spark.unsafe.types.UTF8String;
 /** JSON as text: whether bytes can be one, and what stands at a token. */
 final class JsonText {
   private static final int BYTES_LOOKED_AT = 4;
-  private static final UTF8String ESCAPE = UTF8String.fromString("\\u");
 
   /** Escapes, except for those of halves of a character that have no other half. */
   private static final Pattern WHOLE =
@@ -31,11 +30,18 @@ final class JsonText {
         return false;
       }
     }
-    UTF8String text = UTF8String.fromBytes(bytes);
-    if (!text.isValid()) {
+    // Most documents have neither, and one look tells.
+    boolean hasEscapes = false;
+    boolean isAscii = true;
+    for (int at = 0; at < bytes.length; at++) {
+      byte each = bytes[at];
+      isAscii &= each >= 0;
+      hasEscapes |= each == '\\' && at + 1 < bytes.length && bytes[at + 1] == 'u';
+    }
+    if (!isAscii && !UTF8String.fromBytes(bytes).isValid()) {
       return false;
     }
-    if (!text.contains(ESCAPE)) {
+    if (!hasEscapes) {
       return true;
     }
     String escaped = new String(bytes, StandardCharsets.UTF_8);
