@@ -12,6 +12,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    PrivateAttr,
     SecretStr,
     ValidationInfo,
     field_validator,
@@ -21,9 +22,18 @@ from pydantic import (
 from pipelines.config.audit import AuditConfig
 from pipelines.config.backfill import BackfillConfig
 from pipelines.config.client_templates import TemplateName
+from pipelines.config.clusters import (
+    ClusterConfig,
+    ClusterName,
+    RackConfig,
+    check_apart,
+    check_clusters,
+    qualified,
+)
 from pipelines.config.maintain import MaintainConfig, check_retentions
 from pipelines.config.publish import PublishConfig, check_publish
 from pipelines.config.risks import RiskName
+from pipelines.config.serving import ServingConfig
 from pipelines.config.speed import SpeedConfig
 from pipelines.config.streams import STREAMS, Layer, Query
 from pipelines.config.values import (
@@ -38,47 +48,21 @@ from pipelines.config.values import (
     Options,
     Place,
     PositiveInterval,
-    RackMode,
     Real,
     Servers,
     SparkSettings,
     Topic,
     Url,
-    Variable,
     Webhook,
     Whole,
 )
+from pipelines.errors import ConfigError
 
 Ending = Literal["audit_failed", "source_error", "failed"]
 
 
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class RackConfig(_Model):
-    """How ingest keeps bytes within a rack (in a cloud: a zone).
-
-    Attributes:
-        mode: `off`: racks are ignored; `client`: each executor reads from replicas in its own rack, if there
-            are any; `placement`: in addition, the driver assigns partitions to executors in racks that hold a
-            replica.
-        variable: Environment variable that holds the rack of an executor. `placement` also needs
-            `SPARK_EXECUTOR_ATTRIBUTE_RACK`, from which the driver learns the rack.
-    """
-
-    mode: RackMode = "off"
-    variable: Variable = "NODE_RACK"
-
-    @property
-    def executor_variable(self) -> str | None:
-        """The variable from which clients on executors take their rack; None where racks are ignored."""
-        return None if self.mode == "off" else self.variable
-
-    @property
-    def assigns_partitions(self) -> bool:
-        """Whether the driver assigns partitions to executors by rack."""
-        return self.mode == "placement"
 
 
 class KafkaConfig(_Model):
@@ -100,6 +84,9 @@ class KafkaConfig(_Model):
         template: Client settings for one way of reading the topic: `realtime`, `backfill` or
             `nightly`, see [Client templates](#client-templates). `kafka.options` overrides them.
         rack: How bytes are kept within a rack.
+        retired: Whether this cluster is lost for good, see [Clusters](clusters.md#a-lost-cluster). Only with
+            `kafka.clusters`.
+        clusters: Further clusters that have the stream, by their names, see [Clusters](clusters.md).
         options: Other settings of the Kafka client, by its own names, such as `security.protocol`. Those that
             Oncelake sets itself are refused, such as `group.id`, `auto.offset.reset` and
             `isolation.level`; and names that look like a secret, which belong in `kafka.secrets`.
@@ -114,17 +101,53 @@ class KafkaConfig(_Model):
     connect_timeout: PositiveInterval = timedelta(seconds=30)
     template: TemplateName | None = None
     rack: RackConfig = RackConfig()
+    retired: bool = False
+    clusters: dict[ClusterName, ClusterConfig] = {}
     options: KafkaOptions = {}
     secrets: KafkaSecrets = {}
+    _cluster: str | None = PrivateAttr(None)
+    _number: int = PrivateAttr(0)
 
     @model_validator(mode="after")
     def _one_rack(self) -> "KafkaConfig":
-        if self.rack.executor_variable and "client.rack" in {*self.options, *self.secrets}:
-            raise ValueError(
-                "kafka.options has client.rack, which would be the same on all executors, beside kafka.rack:"
-                " remove it, or set kafka.rack.mode: off"
-            )
+        for kafka in (self, *map(self.of_cluster, self.clusters)):
+            if kafka.rack.executor_variable and "client.rack" in {*kafka.options, *kafka.secrets}:
+                raise ValueError(
+                    f"{kafka.setting('options')} has client.rack, which would be the same on all executors,"
+                    f" beside kafka.rack: remove it, or set {kafka.setting('rack.mode')}: off"
+                )
         return self
+
+    @model_validator(mode="after")
+    def _clusters_apart(self) -> "KafkaConfig":
+        check_apart({kafka.cluster: kafka for kafka in (self, *map(self.of_cluster, self.clusters))})
+        return self
+
+    @property
+    def cluster(self) -> str | None:
+        """The name of the cluster; None for the first, which has none."""
+        return self._cluster
+
+    @property
+    def number(self) -> int:
+        """Its place among the clusters; 0 is the first."""
+        return self._number
+
+    @property
+    def source_topic(self) -> str:
+        """What the topic is called in bronze, as `_topic`: the one name that differs by cluster."""
+        return qualified(self._cluster, self.topic)
+
+    def setting(self, key: str) -> str:
+        """Return where a key of this section stands in the configuration, for messages."""
+        return f"kafka.{key}" if self._cluster is None else f"kafka.clusters.{self._cluster}.{key}"
+
+    def of_cluster(self, name: str) -> "KafkaConfig":
+        """Return the same section for a further cluster, which has none itself."""
+        own = {key: value for key, value in self.clusters[name] if value is not None}
+        view = self.model_copy(update={**own, "clusters": {}})
+        view._cluster, view._number = name, list(self.clusters).index(name) + 1
+        return view
 
 
 class RegistryConfig(_Model):
@@ -237,24 +260,6 @@ class BatchConfig(_Model):
     fewer_records: Literal["refuse", "take"] = "refuse"
 
 
-class ServingConfig(_Model):
-    """What readers of the lake query: a view, and a table for engines that read no view of Spark's.
-
-    Attributes:
-        view: Catalog view that jobs keep up to date, such as `lake.flights`. The schema must exist. In
-            Spark's default catalog, in memory, the view is lost when the job ends: use a metastore
-            (`spark.sql.catalogImplementation: hive` in `spark.conf`).
-        table: Whether jobs keep `serving/NAME` up to date, a Delta table with the certified days and nothing
-            else, for [other engines](engines.md). Certified days are then stored twice.
-        database: Database in which `oncelake catalog register` registers the tables, such as `lake`, or
-            `unity.lake` in a catalog of Spark's. It must exist.
-    """
-
-    view: str | None = Field(default=None, pattern=r"^\w+(\.\w+){0,2}$")
-    table: bool = False
-    database: str | None = Field(default=None, pattern=r"^\w+(\.\w+)?$")
-
-
 class NotifyConfig(_Model):
     """Failure notifications of `nightly_batch` and `validate`, and of streams that `oncelake run` gives up.
 
@@ -301,8 +306,9 @@ class MetricsConfig(_Model):
 
     Attributes:
         port: First of three ports: `ingest_stream` listens on it, `speed_stream` on the next one,
-            `publish_stream` on the one after. Without it, nothing listens. Pipelines on one host need ports
-            that are at least three apart.
+            `publish_stream` on the one after; then the ingests of `kafka.clusters`, in their order. Without
+            it, nothing listens. Pipelines on one host need ports that are at least three apart, and one more
+            for each of these clusters.
         host: Address to listen on. Everybody who reaches it can read the metrics.
     """
 
@@ -404,7 +410,21 @@ class PipelineConfig(_Model):
             taken = {kafka.topic, quarantine.dead_letter_topic}
             has_registry = info.data.get("registry", "refused") is not None
             check_publish(publish, kafka.bootstrap_servers, taken, has_registry=has_registry)
+            to = publish.model_copy(
+                update={"bootstrap_servers": publish.bootstrap_servers or kafka.bootstrap_servers}
+            )
+            for further in map(kafka.of_cluster, kafka.clusters):
+                check_publish(to, further.bootstrap_servers, {further.topic}, has_registry=has_registry)
         return publish
+
+    @model_validator(mode="after")
+    def _fits_several_clusters(self) -> "PipelineConfig":
+        needs_first = ["quarantine.dead_letter_topic"] if self.quarantine.dead_letter_topic else []
+        if self.publish and not self.publish.bootstrap_servers:
+            needs_first.append("publish without bootstrap_servers")
+        of_gaps = {gap.cluster for gap in self.audit.known_gaps if gap.cluster}
+        check_clusters(self.kafka, of_gaps, self.batch.seal_by, needs_first)
+        return self
 
     @property
     def streams(self) -> tuple[Query, ...]:
@@ -428,7 +448,42 @@ class PipelineConfig(_Model):
     def offsets_group(self) -> str | None:
         """The consumer group that shows how far ingest is; None if there is to be none."""
         group = self.ingest.offsets_group
-        return group and group.format(env=self.env, pipeline=self.name)
+        group = group and group.format(env=self.env, pipeline=self.name)
+        return f"{group}.{self.cluster}" if group and self.cluster else group
+
+    @property
+    def cluster(self) -> str | None:
+        """The cluster whose source this is the configuration of; None for the first."""
+        return self.kafka.cluster
+
+    def sources(self) -> tuple["PipelineConfig", ...]:
+        """Return the configuration of each cluster's source, the first cluster's first.
+
+        In each, `kafka` is that of the cluster, and what belongs to one cluster, as checkpoint, group and
+        known gaps do, is its own. With one cluster that is the configuration itself.
+        """
+        if not self.kafka.clusters:
+            return (self,)
+        first = self.kafka.model_copy(update={"clusters": {}})
+        return tuple(map(self._source, (first, *map(self.kafka.of_cluster, self.kafka.clusters))))
+
+    def source(self, cluster: str) -> "PipelineConfig":
+        """Return the configuration of the source of a further cluster.
+
+        Raises:
+            ConfigError: there is no cluster of this name.
+        """
+        if cluster not in self.kafka.clusters:
+            raise ConfigError(
+                f"--cluster {cluster}: no such cluster in kafka.clusters; there are:"
+                f" {', '.join(self.kafka.clusters) or 'none'}"
+            )
+        return self._source(self.kafka.of_cluster(cluster))
+
+    def _source(self, kafka: KafkaConfig) -> "PipelineConfig":
+        gaps = tuple(gap for gap in self.audit.known_gaps if gap.cluster == kafka.cluster)
+        audit = self.audit.model_copy(update={"known_gaps": gaps})
+        return self.model_copy(update={"kafka": kafka, "audit": audit})
 
     @property
     def backfill_kafka(self) -> KafkaConfig:
@@ -438,7 +493,8 @@ class PipelineConfig(_Model):
 
     def checkpoint(self, query: Query) -> str:
         """Return the path of a streaming query's checkpoint."""
-        return f"{self.root}/ops/checkpoints/{self.name}/{query}"
+        own = f"_{self.cluster}" if self.cluster and query == "ingest" else ""
+        return f"{self.root}/ops/checkpoints/{self.name}/{query}{own}"
 
     @property
     def alerts_file(self) -> str:

@@ -61,7 +61,7 @@ def admin_client(spark: SparkSession, kafka: KafkaConfig) -> Iterator[Admin]:
             properties.setProperty(key, value)
     properties.setProperty("default.api.timeout.ms", str(timeout_ms))
     properties.setProperty("request.timeout.ms", str(timeout_ms))
-    where = f"kafka.bootstrap_servers: {kafka.bootstrap_servers}"
+    where = f"{kafka.setting('bootstrap_servers')}: {kafka.bootstrap_servers}"
     try:
         client = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
     except Py4JJavaError as error:

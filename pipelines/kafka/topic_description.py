@@ -53,7 +53,7 @@ class TopicDescription:
 
 
 def describe_topic(
-    spark: SparkSession, kafka: KafkaConfig, topic: str | None = None, setting: str = "kafka.topic"
+    spark: SparkSession, kafka: KafkaConfig, topic: str | None = None, setting: str | None = None
 ) -> TopicDescription:
     """Ask the cluster how it keeps a topic.
 
@@ -61,7 +61,7 @@ def describe_topic(
         spark: the session, whose JVM has the Kafka client.
         kafka: the address, the topic and how long to wait.
         topic: another topic than `kafka.topic`.
-        setting: where the user has named it, for messages.
+        setting: where the user has named it, for messages; `topic` of the cluster if it is None.
 
     Raises:
         ConfigError: there is no such topic, or the client refuses its settings.
