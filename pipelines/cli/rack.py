@@ -11,7 +11,8 @@ import click
 from pipelines.cli.job_runner import Job, run_job
 from pipelines.cli.options import Command, CommonOptions, LogFormat, common_options, output_option
 from pipelines.config.clusters import require_one_cluster
-from pipelines.config.model import KafkaConfig, PipelineConfig
+from pipelines.config.kafka import KafkaConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError
 from pipelines.racks.advice import MODES

@@ -207,9 +207,8 @@ def _require_bronze(pipeline: Pipeline, files: QueryFiles) -> None:
 
 def _of_source(pipeline: Pipeline) -> Column:
     """Return which rows of bronze are of the pipeline's source: with one cluster all of them."""
-    if len(pipeline.config.sources()) == 1 and pipeline.config.cluster is None:
-        return F.lit(True)
-    return F.col("_topic") == pipeline.config.kafka.source_topic
+    kafka = pipeline.config.kafka
+    return F.col("_topic") == kafka.source_topic if kafka.has_others else F.lit(True)
 
 
 def _has_rows(spark: SparkSession, files: QueryFiles, path: str, which: Column | None = None) -> bool:

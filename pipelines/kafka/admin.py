@@ -10,7 +10,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pipelines.config.hiding import without_secrets
-from pipelines.config.model import KafkaConfig
+from pipelines.config.kafka import KafkaConfig
 from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.kafka.source import client_options
 from pipelines.spark.failures import cluster_refusal, first_line

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from pipelines.config.model import KafkaConfig
+from pipelines.config.kafka import KafkaConfig
 from pipelines.kafka.admin import Admin, admin_client
 from pipelines.kafka.topics import described, list_offsets, topic_of, topic_settings
 

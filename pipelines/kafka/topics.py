@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from pipelines.config.model import KafkaConfig
+from pipelines.config.kafka import KafkaConfig
 from pipelines.delta.record_tables import topic_of_bronze, topics_of_bronze
 from pipelines.delta.table_properties import hidden, set_table_property, topic_key
 from pipelines.errors import ConfigError, SourceError
@@ -180,8 +180,8 @@ def require_same_topic(pipeline: Pipeline, topic: Topic) -> None:
         name = others[0] or "the first cluster"
         raise SourceError(
             f"{kafka.setting('bootstrap_servers')}: found topic '{topic.name}' with id {topic.topic_id},"
-            f" which {bronze} knows as that of {name}: clusters were renamed or swapped, or this address is that of"
-            " the same cluster. Its records would come once more, under other coordinates. Nothing was read"
+            f" which {bronze} knows as that of {name}: clusters were renamed or swapped, or this address is"
+            " that of the same cluster. Its records would come once more, under other coordinates. Nothing was read"
             " or decided. Give each cluster the name that it had; see docs/clusters.md, 'Names'"
         )
     if stored is None:

@@ -59,7 +59,7 @@ def places(pipeline: Pipeline) -> DataFrame | None:
         of_topic = of_pipeline
     else:
         of_topic = F.col("topic_id") == topic_id
-        if len(pipeline.config.sources()) > 1 or pipeline.config.cluster:
+        if pipeline.config.kafka.has_others:
             # The first cluster may have been read only after records of another were forgotten.
             of_topic |= of_pipeline
     forgotten = read(pipeline.spark, FORGOTTEN_PLACES.path(pipeline)).where(of_topic)

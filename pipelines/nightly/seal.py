@@ -78,7 +78,7 @@ def seal(pipeline: Pipeline, last: date, lease: Lease) -> BronzeIndex:
             index = index_bronze(pipeline, bronze, lease)
             offset_ranges = index.offsets()
             _require_records(pipeline, offset_ranges, last)
-            if len(topics) > 1 or config.kafka.clusters:
+            if config.kafka.has_others:
                 _require_begun(sources)
             for topic in topics:
                 require_none_lacking(topic.config, last, topic.lacking(offset_ranges, end))

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import functions as F
 
 from demo.waiting import wait_until
 from pipelines.delta.idempotent_writer import OnceWriter
-from pipelines.delta.table_properties import set_table_property
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.lag.stages import stages
 from pipelines.ledger.catalog import CERTIFICATIONS
+from pipelines.ledger.retention_marks import first_whole_day
 from pipelines.runtime.local_broker import EmbeddedBroker, start_broker
 from pipelines.spark.checkpoints import query_files
 from pipelines.spark.pipeline import Pipeline
@@ -90,6 +90,9 @@ def regions(make_lake: MakeLake, broker: str, topic: MakeTopic, tmp_path: Path) 
             f"kafka.bootstrap_servers={broker}",
             f"kafka.topic={name}",
             f"kafka.clusters.eu.bootstrap_servers={eu.bootstrap_servers}",
+            # A stream whose broker is killed is then stopped soon.
+            "kafka.clusters.eu.options.default.api.timeout.ms=5000",
+            "kafka.clusters.eu.options.request.timeout.ms=4000",
         )
         found = Regions(lake, name, broker, eu)
         yield found
@@ -219,7 +222,13 @@ def test_what_a_new_cluster_had_deleted_keeps_days_from_being_certified(regions:
     lake = regions.lake
     regions.send(regions.first, 1, range(0, 5))
     ingest(regions.source(), once=True)
-    set_table_property(lake.spark, lake.config.table("bronze"), "oncelake.whole_from.eu", "2013-01-02")
+    regions.send(regions.eu.bootstrap_servers, 1, range(5, 9))
+    eu = AdminClient({"bootstrap.servers": regions.eu.bootstrap_servers})
+    deleted = eu.delete_records([TopicPartition(regions.topic, 0, 1)])
+    assert [each.result(30).low_watermark for each in deleted.values()] == [1]
     ingest(regions.source("eu"), once=True)
+    stream(lake)
+    # The first record that is left was sent on the first of January, for a day later at most.
+    assert first_whole_day(lake.pipeline) == date(2013, 1, 3)
     with pytest.raises(ConfigError, match="2013-01-01 cannot be rebuilt or audited"):
         run(lake, ONE)

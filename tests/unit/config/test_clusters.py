@@ -30,7 +30,8 @@ def test_the_first_cluster_keeps_its_names() -> None:
     assert first.kafka.source_topic == alone.kafka.topic
     assert first.checkpoint("ingest") == alone.checkpoint("ingest")
     assert first.offsets_group == alone.offsets_group
-    assert first.kafka == alone.kafka
+    assert first.kafka.model_dump() == alone.kafka.model_dump()
+    assert [each.kafka.has_others for each in (alone, first, config(EU))] == [False, True, True]
 
 
 def test_a_further_cluster_has_names_of_its_own() -> None:
