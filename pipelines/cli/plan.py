@@ -61,7 +61,6 @@ def _sections(config: PipelineConfig, contract: DataContract) -> dict[str, dict[
             "checkpoint": config.checkpoint("ingest"),
             "offsets committed to": f"group {config.offsets_group}" if config.offsets_group else "no group",
         },
-        **dict(_of_cluster(source) for source in config.sources() if source.cluster),
         "speed_stream: bronze to speed layer and quarantine": {
             "every": format_interval(config.speed.trigger_interval),
             "watermark delay": format_interval(config.speed.watermark_delay),
@@ -87,18 +86,22 @@ def _sections(config: PipelineConfig, contract: DataContract) -> dict[str, dict[
             "table for other engines": config.serving_table if config.serving.table else "none",
             "failure notifications": _notified(config.notify),
         },
-        **_templates(config),
+        **_further_clusters(config) | _templates(config),
         **({"accepted risks": _accepted(config)} if config.accept_risks else {}),
     }
 
 
-def _of_cluster(source: PipelineConfig) -> tuple[str, dict[str, str]]:
-    """Return what is shown of the source of a further cluster, with its heading."""
-    return f"ingest_stream --cluster {source.cluster}: {source.kafka.source_topic} to bronze", {
-        **describe(source.kafka),
-        "checkpoint": source.checkpoint("ingest"),
-        "offsets committed to": f"group {source.offsets_group}" if source.offsets_group else "no group",
-        "asked by nightly runs": "no, it is retired" if source.kafka.retired else "yes",
+def _further_clusters(config: PipelineConfig) -> dict[str, dict[str, str]]:
+    """Return what is shown of the source of each further cluster."""
+    return {
+        f"cluster {source.cluster}: {source.kafka.source_topic} to bronze": {
+            **describe(source.kafka),
+            "checkpoint": source.checkpoint("ingest"),
+            "offsets committed to": f"group {source.offsets_group}" if source.offsets_group else "no group",
+            "asked by nightly runs": "no, it is retired" if source.kafka.retired else "yes",
+        }
+        for source in config.sources()
+        if source.cluster
     }
 
 

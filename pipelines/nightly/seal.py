@@ -52,8 +52,7 @@ def seal(pipeline: Pipeline, last: date, lease: Lease) -> BronzeIndex:
         The index of the bronze that was sealed.
 
     Raises:
-        SourceError: bronze lacks something; the message says what. Or it was filled from a cluster that the
-            configuration does not have.
+        SourceError: bronze lacks something, or knows a cluster that is not configured; the message says what.
         ConfigError: the cluster has no such topic; or `audit.known_gaps` names offsets that are to come.
         InfrastructureError: the cluster does not answer.
     """
@@ -64,9 +63,7 @@ def seal(pipeline: Pipeline, last: date, lease: Lease) -> BronzeIndex:
             f"{last} can be sealed at {end:%Y-%m-%d %H:%M:%S} UTC, when it has been over for"
             " batch.seal_grace; start again then"
         )
-    require_known_clusters(pipeline)
-    sources = [source for source in pipeline.sources() if not source.config.kafka.retired]
-    topics = [_Topic(source) for source in sources] if config.batch.seal_by == "kafka" else []
+    topics = _topics(pipeline)
     for attempt in Retrying(
         retry=retry_if_exception_type(_NotYet),
         stop=stop_after_delay(config.batch.seal_wait),
@@ -78,29 +75,20 @@ def seal(pipeline: Pipeline, last: date, lease: Lease) -> BronzeIndex:
             index = index_bronze(pipeline, bronze, lease)
             offset_ranges = index.offsets()
             _require_records(pipeline, offset_ranges, last)
-            if config.kafka.has_others:
-                _require_begun(sources)
             for topic in topics:
+                topic.require_begun()
                 require_none_lacking(topic.config, last, topic.lacking(offset_ranges, end))
     for topic in topics:
         topic.require_same_log(offset_ranges)
     return index
 
 
-def _require_begun(sources: Sequence[Pipeline]) -> None:
-    """Make sure that ingest has begun with each cluster.
-
-    Only then does bronze say which days are incomplete since the cluster had deleted records before.
-
-    Raises:
-        SourceError: it has not.
-    """
-    for source in sources:
-        if not has_begun(source.spark, query_files(source.spark, source.checkpoint("ingest"))):
-            raise _NotYet(
-                f"{source.table('bronze')}: nothing was read yet from {source.config.kafka.source_topic} of"
-                f" {source.config.kafka.setting('bootstrap_servers')}; {_catch_up(source.config)}"
-            )
+def _topics(pipeline: Pipeline) -> list["_Topic"]:
+    """Return the topics that are asked: of each cluster that is not retired, if Kafka is asked at all."""
+    require_known_clusters(pipeline)
+    if pipeline.config.batch.seal_by != "kafka":
+        return []
+    return [_Topic(source) for source in pipeline.sources() if not source.config.kafka.retired]
 
 
 class _Topic:
@@ -119,6 +107,22 @@ class _Topic:
         self._began = began.get(config.kafka.topic, {})
         # By partition and range of offsets, whether there are records.
         self._has_records: dict[tuple[int, range], bool] = {}
+
+    def require_begun(self) -> None:
+        """Make sure that ingest has begun with the cluster, if it is one of several.
+
+        Only then does bronze say which days are incomplete since the cluster had deleted records before.
+
+        Raises:
+            SourceError: it has not.
+        """
+        spark, kafka = self._pipeline.spark, self.config.kafka
+        files = query_files(spark, self._pipeline.checkpoint("ingest"))
+        if kafka.has_others and not has_begun(spark, files):
+            raise _NotYet(
+                f"{self._pipeline.table('bronze')}: nothing was read yet from {kafka.source_topic} of"
+                f" {kafka.setting('bootstrap_servers')}; {_catch_up(self.config)}"
+            )
 
     def require_same_log(self, offset_ranges: Sequence[PartitionOffsets]) -> None:
         """Make sure that Kafka has the records that bronze has, as far as their last ones show.
