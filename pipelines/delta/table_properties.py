@@ -170,11 +170,11 @@ def properties_of_clusters(spark: SparkSession, path: str, key: str) -> dict[str
     metadata = json.loads(newest.metadata().json())["metaData"]
     found: dict[str, str] = metadata.get("configuration", {})
     beginning = key_of_cluster(key, "")
-    further = {
-        name.removeprefix(beginning): value for name, value in found.items() if name.startswith(beginning)
-    }
-    first: dict[str | None, str] = {None: found[key]} if key in found else {}
-    return {**first, **further}
+    by_cluster: dict[str | None, str] = {None: found[key]} if key in found else {}
+    for name, value in found.items():
+        if name.startswith(beginning):
+            by_cluster[name.removeprefix(beginning)] = value
+    return by_cluster
 
 
 def parsed(path: str, key: str, text: str, parse: Callable[[str], T]) -> T:

@@ -78,7 +78,7 @@ class Regions:
 def regions(make_lake: MakeLake, broker: str, topic: MakeTopic, tmp_path: Path) -> Iterator[Regions]:
     name = topic(partitions=2)
     eu = start_broker(tmp_path / "eu")
-    found = None
+    found: Regions | None = None
     try:
         make_topic(AdminClient({"bootstrap.servers": eu.bootstrap_servers}), NewTopic(name, 2, 1))
         lake = make_lake(
@@ -97,7 +97,7 @@ def regions(make_lake: MakeLake, broker: str, topic: MakeTopic, tmp_path: Path) 
         found = Regions(lake, name, broker, eu)
         yield found
     finally:
-        (found.eu if found else eu).stop()
+        (eu if found is None else found.eu).stop()
 
 
 @contextmanager
