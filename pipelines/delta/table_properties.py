@@ -171,9 +171,9 @@ def properties_of_clusters(spark: SparkSession, path: str, key: str) -> dict[str
     found: dict[str, str] = metadata.get("configuration", {})
     beginning = key_of_cluster(key, "")
     by_cluster: dict[str | None, str] = {None: found[key]} if key in found else {}
-    for name, value in found.items():
-        if name.startswith(beginning):
-            by_cluster[name.removeprefix(beginning)] = value
+    for property_name, value in found.items():
+        if property_name.startswith(beginning):
+            by_cluster[property_name.removeprefix(beginning)] = value
     return by_cluster
 
 

@@ -181,7 +181,7 @@ def require_same_topic(pipeline: Pipeline, topic: Topic) -> None:
         raise SourceError(
             f"{kafka.setting('bootstrap_servers')}: found topic '{topic.name}' with id {topic.topic_id},"
             f" which {bronze} knows as that of {name}: clusters were renamed or swapped, or this address is"
-            " that of the same cluster. Its records would come once more, under other coordinates. Nothing was"
+            " that of the same cluster. Its records would come again, under other coordinates. Nothing was"
             " read or decided. Give each cluster the name that it had; see docs/clusters.md, 'Names'"
         )
     if stored is None:
