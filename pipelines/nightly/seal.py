@@ -76,7 +76,6 @@ def seal(pipeline: Pipeline, last: date, lease: Lease) -> BronzeIndex:
             offset_ranges = index.offsets()
             _require_records(pipeline, offset_ranges, last)
             for topic in topics:
-                topic.require_begun()
                 require_none_lacking(topic.config, last, topic.lacking(offset_ranges, end))
     for topic in topics:
         topic.require_same_log(offset_ranges)
@@ -97,6 +96,7 @@ class _Topic:
     def __init__(self, pipeline: Pipeline) -> None:
         spark, config = pipeline.spark, pipeline.config
         self._pipeline, self.config = pipeline, config
+        self._require_begun()
         self._topic = topic = find_topic(spark, config.kafka)
         require_same_topic(pipeline, topic)
         self.broker_offsets = readable_offsets(spark, config.kafka, topic)
@@ -108,10 +108,10 @@ class _Topic:
         # By partition and range of offsets, whether there are records.
         self._has_records: dict[tuple[int, range], bool] = {}
 
-    def require_begun(self) -> None:
+    def _require_begun(self) -> None:
         """Make sure that ingest has begun with the cluster, if it is one of several.
 
-        Only then does bronze say which days are incomplete since the cluster had deleted records before.
+        Only then does bronze know its topic, and which days are incomplete since records had been deleted.
 
         Raises:
             SourceError: it has not.
@@ -119,7 +119,7 @@ class _Topic:
         spark, kafka = self._pipeline.spark, self.config.kafka
         files = query_files(spark, self._pipeline.checkpoint("ingest"))
         if kafka.has_others and not has_begun(spark, files):
-            raise _NotYet(
+            raise SourceError(
                 f"{self._pipeline.table('bronze')}: nothing was read yet from {kafka.source_topic} of"
                 f" {kafka.setting('bootstrap_servers')}; {_catch_up(self.config)}"
             )

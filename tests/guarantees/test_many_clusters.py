@@ -86,6 +86,8 @@ def regions(make_lake: MakeLake, broker: str, topic: MakeTopic, tmp_path: Path) 
             "batch.seal_wait=0 seconds",
             "kafka.connect_timeout=5 seconds",
             "ingest.trigger_interval=100 milliseconds",
+            # Its micro-batches then say nothing of where Kafka's partitions ended.
+            "kafka.max_offsets_per_trigger=1000",
             "ingest.offsets_group=null",
             f"kafka.bootstrap_servers={broker}",
             f"kafka.topic={name}",
