@@ -116,7 +116,8 @@ def _rows(model: type[BaseModel], above: str) -> Iterator[str]:
     for name, field in model.model_fields.items():
         inner = _model_of(field)
         if inner:
-            yield from _rows(inner, f"{above}{name}.")
+            named = "NAME." if get_origin(field.annotation) is dict else ""
+            yield from _rows(inner, f"{above}{name}.{named}")
         else:
             yield _row(above + name, field, meanings[name])
 

@@ -12,6 +12,8 @@ from pyspark.sql import functions as F
 from pipelines.audit import recount
 from pipelines.audit.layer_comparison import Layers, Limits, layer_differences
 from pipelines.audit.recount import BronzeFacts, LayerDay
+from pipelines.config.clusters import cluster_of
+from pipelines.config.model import PipelineConfig
 from pipelines.contracts.event_days import Span, around
 from pipelines.delta.event_tables import by_clock_since, events_schema
 from pipelines.delta.io import on_days, read, small_rows
@@ -136,15 +138,9 @@ class AuditedDays:
             return offset_ranges
         bronze = read(self.pipeline.spark, self.pipeline.table("bronze"), index.version)
         offset_ranges = _counted(offset_ranges, bronze)
-        topic = self.pipeline.config.kafka.topic
-        within = {
-            each.partition: range(each.first, each.last + 1) for each in offset_ranges if each.topic == topic
-        }
-        missing = known_missing(bronze.where(F.col("_topic") == topic), gaps, within)
-        return [
-            replace(offsets, known=missing.get(offsets.partition, 0)) if offsets.topic == topic else offsets
-            for offsets in offset_ranges
-        ]
+        for source in self.pipeline.config.sources():
+            offset_ranges = _with_known(offset_ranges, bronze, source)
+        return offset_ranges
 
     @cached_property
     def differences(self) -> dict[date, LayerDifference]:
@@ -226,7 +222,16 @@ class AuditedDays:
         path = self.pipeline.table("speed")
         if not self._days_of_speed or not exists(self.pipeline.spark, path):
             return None
-        return read(self.pipeline.spark, path).where(F.col("_ingested_at") <= F.lit(self.pieces.until))
+        speed = read(self.pipeline.spark, path).where(F.col("_ingested_at") <= F.lit(self.pieces.until))
+        offset_ranges = self.pieces.index.offsets()
+        if not any(cluster_of(each.topic) for each in offset_ranges):
+            return speed
+        # A micro-batch of one cluster may come after a later one of another: what of it counts is known by
+        # its offsets alone.
+        last = [{"_topic": e.topic, "_partition": e.partition, "_last": e.last} for e in offset_ranges]
+        ends = small_frame(self.pipeline.spark, last, shape("_topic string, _partition int, _last bigint"))
+        within = speed.join(F.broadcast(ends), ["_topic", "_partition"]).where("_offset <= _last")
+        return within.select(speed.columns)
 
     @property
     def _of_uncertified_days(self) -> DataFrame | None:
@@ -242,6 +247,21 @@ class AuditedDays:
         if not exists(spark, table):
             return small_frame(spark, [], shape(QUARANTINE))
         return read(spark, table).where(F.col("_ingested_at") >= F.lit(self.pieces.since))
+
+
+def _with_known(
+    offset_ranges: list[PartitionOffsets], bronze: DataFrame, source: PipelineConfig
+) -> list[PartitionOffsets]:
+    """Return the offsets, with how many of a source's are missing and known to be lost."""
+    topic = source.kafka.source_topic
+    within = {
+        each.partition: range(each.first, each.last + 1) for each in offset_ranges if each.topic == topic
+    }
+    missing = known_missing(bronze.where(F.col("_topic") == topic), source.audit.known_gaps, within)
+    return [
+        replace(offsets, known=missing.get(offsets.partition, 0)) if offsets.topic == topic else offsets
+        for offsets in offset_ranges
+    ]
 
 
 def _counted(offset_ranges: list[PartitionOffsets], bronze: DataFrame) -> list[PartitionOffsets]:

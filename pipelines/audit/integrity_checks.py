@@ -10,7 +10,8 @@ from datetime import date
 from typing import Final, Literal
 
 from pipelines.audit.audited_days import AuditedDays
-from pipelines.ledger.checks import LATE_WITHIN_LIMIT, LAYERS_AGREE, Check, Status
+from pipelines.config.clusters import retired
+from pipelines.ledger.checks import CLUSTERS_ASKED, LATE_WITHIN_LIMIT, LAYERS_AGREE, Check, Status
 from pipelines.ledger.layer_samples import LayerDifference
 
 FAILED: Final = "Audit failed"
@@ -323,6 +324,22 @@ def _quarantine_is_whole(audited: AuditedDays) -> Observation | None:
         " are not in quarantine",
         "each of them in quarantine",
         "speed_stream has not read all of bronze yet, or the contract was changed since",
+    )
+
+
+@asked_of_bronze(
+    CLUSTERS_ASKED, "Was each cluster asked whether bronze has all of its records?", "warns", WARNED
+)
+def _clusters_asked(audited: AuditedDays) -> Observation | None:
+    kafka = audited.pipeline.config.kafka
+    if not kafka.clusters:
+        return None
+    not_asked = retired(kafka)
+    return Observation(
+        _warned(bool(not_asked)),
+        f"not asked: {', '.join(not_asked) or 'none'}",
+        "each cluster asked",
+        "retired: true says that it is lost for good; what it has and bronze lacks is in no certified day",
     )
 
 

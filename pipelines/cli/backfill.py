@@ -23,6 +23,9 @@ from rich.progress import (
 
 from pipelines.cli.job_runner import Job, JobFailed, run_job
 from pipelines.cli.options import CommonOptions, LogFormat, common_options, once
+from pipelines.config.clusters import require_one_cluster
+from pipelines.config.model import PipelineConfig
+from pipelines.contracts.contract import DataContract
 from pipelines.durations import about
 from pipelines.kafka.backfill_plan import BackfillSpan, PartitionPlan
 from pipelines.spark.pipeline import Pipeline
@@ -89,7 +92,10 @@ def backfill(
             raise JobFailed(gone, summary_of(gone.done, dry_run=dry_run)) from None
         return summary_of(done, dry_run=dry_run)
 
-    run_job(Job("backfill", body), options)
+    def check(config: PipelineConfig, contract: DataContract) -> None:
+        require_one_cluster(config.kafka.clusters, "backfill")
+
+    run_job(Job("backfill", body, check), options)
 
 
 def span_of(since: str | None, until: str | None, offsets: tuple[str, ...]) -> BackfillSpan:

@@ -6,7 +6,8 @@ from typing import Any, get_args
 import click
 
 from pipelines.cli.job_runner import Job, run_job
-from pipelines.cli.options import CommonOptions, common_options
+from pipelines.cli.options import CommonOptions, cluster_option, common_options
+from pipelines.config.clusters import qualified
 from pipelines.config.model import PipelineConfig
 from pipelines.config.streams import LakeQuery
 from pipelines.spark.pipeline import Pipeline
@@ -20,6 +21,7 @@ def checkpoint() -> None:
 
 @checkpoint.command()
 @common_options
+@cluster_option
 @click.option(
     "--query",
     type=click.Choice(get_args(LakeQuery)),
@@ -32,6 +34,8 @@ def reset(query: LakeQuery, **common: Any) -> None:
     Ingest then continues after the last records in bronze. The command lists offsets that Kafka deleted
     before they were read.
     """
+    if common["cluster"] and query != "ingest":
+        raise click.UsageError(f"--cluster: expected with --query ingest only, got --query {query}")
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
         return summary_of(pipeline.config, reset_checkpoint(pipeline, run_id, query))
@@ -52,17 +56,17 @@ def summary_of(config: PipelineConfig, done: CheckpointReset) -> dict[str, Any]:
     moved = [f"moved {path} to {target}" for path, target in done.moved.items()]
     match done.query:
         case "ingest":
-            following = _of_ingest(done)
+            following = _of_ingest(config, done)
         case "speed":
             following = _of_speed(config)
     return {"moved": done.moved, "lines": [*(moved or ["there was nothing to move"]), *following]}
 
 
-def _of_ingest(done: CheckpointReset) -> Iterator[str]:
+def _of_ingest(config: PipelineConfig, done: CheckpointReset) -> Iterator[str]:
     if done.begins is None:
         yield "there is no bronze: ingest_stream reads from the earliest offset that Kafka has"
         return
-    topic = done.begins.topic
+    topic = qualified(config.cluster, done.begins.topic)
     for partition, at in done.begins.starts.items():
         place = "the earliest offset" if at is None else f"offset {at}"
         yield f"ingest_stream reads {topic}-{partition}: from {place} on"

@@ -7,7 +7,14 @@ from typing import Any
 import click
 
 from pipelines.cli.job_runner import Examination, JobFailed, Opening, print_summary, run_job
-from pipelines.cli.options import CommonOptions, LogFormat, common_options, once, output_option
+from pipelines.cli.options import (
+    CommonOptions,
+    LogFormat,
+    cluster_option,
+    common_options,
+    once,
+    output_option,
+)
 from pipelines.cli.terminal import harmless
 from pipelines.config.model import PipelineConfig
 from pipelines.doctor.acls import Acl, acls
@@ -19,6 +26,7 @@ from pipelines.steps.doctor import PipelineUnsound, diagnose
 
 @click.command()
 @common_options
+@cluster_option
 @output_option
 @click.option(
     "--acls",

@@ -162,6 +162,7 @@ def _document(stage: StageLag) -> dict[str, Any]:
     evidence, diagnosis = stage.evidence, stage.diagnosis
     return {
         "stage": evidence.stage,
+        **({"cluster": evidence.cluster} if evidence.cluster else {}),
         "at": evidence.at.isoformat(timespec="seconds"),
         "records": evidence.records,
         "behind_s": evidence.behind_s,
@@ -184,7 +185,7 @@ def _table(stages: Sequence[StageLag]) -> Iterator[str]:
         table.add_column(column, justify="right")
     for stage in stages:
         evidence = stage.evidence
-        table.add_row(evidence.stage, "all", *_cells(evidence), style="bold")
+        table.add_row(evidence.name, "all", *_cells(evidence), style="bold")
         by_lag = sorted(evidence.partitions, key=lambda each: each.records, reverse=True)
         for each in sorted(by_lag[:_MOST_ROWS], key=lambda each: each.partition or 0):
             if each.partition is not None:
@@ -220,6 +221,6 @@ def _verdict(stage: StageLag) -> Iterator[str]:
     name = diagnosis.cause.replace("_", " ") if diagnosis.cause != "none" else "not behind"
     sure = f" ({diagnosis.confidence:.0%} sure)" if diagnosis.confidence < 1 else ""
     found = "; ".join(harmless(evidence_text(each)) for each in diagnosis.evidence)
-    yield f"{stage.evidence.stage}: {name}{sure}: {found}"
+    yield f"{stage.evidence.name}: {name}{sure}: {found}"
     if diagnosis.advice:
         yield f"    {advice_text(diagnosis.advice, stage.start)}"

@@ -30,6 +30,7 @@ class CommonOptions:
         settings: `key=value` pairs that win over every file.
         log_format: `json` makes each line of the log and the summary a JSON object.
         verbose: whether Spark's own warnings are shown as well.
+        cluster: the cluster whose source it is about; None for all of them, or for the first.
     """
 
     pipeline: str
@@ -39,6 +40,7 @@ class CommonOptions:
     settings: tuple[str, ...]
     log_format: LogFormat
     verbose: bool = False
+    cluster: str | None = None
 
     def load(self) -> tuple[PipelineConfig, DataContract]:
         """Read and check configuration and contract, and what people want to be asked beside it.
@@ -47,13 +49,14 @@ class CommonOptions:
             ConfigError: the configuration or a suite of expectations is refused.
             ContractError: the contract is refused.
         """
-        return load_pipeline(
+        config, contract = load_pipeline(
             self.pipeline,
             env=self.env,
             conf_dir=self.conf_dir,
             contracts_dir=self.contracts_dir,
             settings=self.settings,
         )
+        return config if self.cluster is None else config.source(self.cluster), contract
 
 
 def once(*names: str, default: Any = None, **settings: Any) -> Callable[[Command], Command]:
@@ -81,6 +84,14 @@ def day_option(name: str, parameter: str, text: str) -> Callable[[Command], Comm
     return once(name, parameter, type=_DAY, help=text)
 
 
+cluster_option = once(
+    "--cluster",
+    metavar="NAME",
+    help="One of kafka.clusters; default: the first cluster, which has no name.",
+)
+each_cluster_option = once(
+    "--cluster", metavar="NAME", help="One of kafka.clusters; default: all clusters, one after the other."
+)
 output_option = click.option(
     "--format",
     "output",

@@ -86,8 +86,22 @@ def _sections(config: PipelineConfig, contract: DataContract) -> dict[str, dict[
             "table for other engines": config.serving_table if config.serving.table else "none",
             "failure notifications": _notified(config.notify),
         },
-        **_templates(config),
+        **_further_clusters(config) | _templates(config),
         **({"accepted risks": _accepted(config)} if config.accept_risks else {}),
+    }
+
+
+def _further_clusters(config: PipelineConfig) -> dict[str, dict[str, str]]:
+    """Return what is shown of the source of each further cluster."""
+    return {
+        f"cluster {source.cluster}: {source.kafka.source_topic} to bronze": {
+            **describe(source.kafka),
+            "checkpoint": source.checkpoint("ingest"),
+            "offsets committed to": f"group {source.offsets_group}" if source.offsets_group else "no group",
+            "asked by nightly runs": "no, it is retired" if source.kafka.retired else "yes",
+        }
+        for source in config.sources()
+        if source.cluster
     }
 
 

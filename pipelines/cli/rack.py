@@ -10,7 +10,9 @@ import click
 
 from pipelines.cli.job_runner import Job, run_job
 from pipelines.cli.options import Command, CommonOptions, LogFormat, common_options, output_option
-from pipelines.config.model import KafkaConfig, PipelineConfig
+from pipelines.config.clusters import require_one_cluster
+from pipelines.config.kafka import KafkaConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError
 from pipelines.racks.advice import MODES
@@ -77,7 +79,7 @@ def doctor(
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
         return summary_of_diagnosis(diagnose_racks(pipeline, executors, gigabytes, price))
 
-    run_job(Job("rack doctor", body), _local_options(common), output)
+    run_job(Job("rack doctor", body, check=_require_one_cluster), _local_options(common), output)
 
 
 def summary_of_diagnosis(diagnosis: RackDiagnosis) -> dict[str, Any]:
@@ -157,7 +159,7 @@ def moves(output: LogFormat | None, out: Path | None, throttle: int, **common: A
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
         return summary_of_moves(pipeline.config.kafka, plan_moves(pipeline, out), out, throttle)
 
-    run_job(Job("rack moves", body), _local_options(common), output)
+    run_job(Job("rack moves", body, check=_require_one_cluster), _local_options(common), output)
 
 
 def summary_of_moves(
@@ -264,7 +266,12 @@ def _local_options(common: dict[str, Any]) -> CommonOptions:
     return CommonOptions(**{**common, "settings": (*common["settings"], "spark.master=local[1]")})
 
 
+def _require_one_cluster(config: PipelineConfig, contract: DataContract) -> None:
+    require_one_cluster(config.kafka.clusters, "rack")
+
+
 def _require_racks(config: PipelineConfig, contract: DataContract) -> None:
+    _require_one_cluster(config, contract)
     if config.kafka.rack.executor_variable is None:
         raise ConfigError(
             "kafka.rack.mode: off, so executors would not count their bytes; add --set kafka.rack.mode=client"

@@ -1,11 +1,14 @@
 """`oncelake reconcile`: is everything that Kafka has in bronze?"""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import click
 
 from pipelines.cli.job_runner import Job, JobFailed, run_job
-from pipelines.cli.options import CommonOptions, LogFormat, common_options, output_option
+from pipelines.cli.options import CommonOptions, LogFormat, common_options, each_cluster_option, output_option
+from pipelines.config.clusters import retired
+from pipelines.errors import OncelakeError
 from pipelines.lineage.offset_comparison import Cause, OffsetDifference
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.reconcile import Reconciliation, RecordsMissing
@@ -41,6 +44,7 @@ _TEXTS: Final[dict[Cause, str]] = {
 
 @click.command()
 @common_options
+@each_cluster_option
 @output_option
 def reconcile(output: LogFormat | None, **common: Any) -> None:
     """Compare the offsets in Kafka with those in bronze.
@@ -49,6 +53,8 @@ def reconcile(output: LogFormat | None, **common: Any) -> None:
     """
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
+        if pipeline.config.kafka.clusters:
+            return _of_clusters(pipeline)
         try:
             return summary_of(compare(pipeline))
         except RecordsMissing as missing:
@@ -57,6 +63,52 @@ def reconcile(output: LogFormat | None, **common: Any) -> None:
             ) from None
 
     run_job(Job("reconcile", body), CommonOptions(**common), output)
+
+
+def _of_clusters(pipeline: Pipeline) -> dict[str, Any]:
+    """Compare each cluster with bronze, whatever is found of the others.
+
+    Raises:
+        JobFailed: records are missing, or a cluster cannot be asked, or not be trusted; the message has what
+            was found of each.
+    """
+    compared, missing, failed = list[Reconciliation](), list[RecordsMissing](), list[OncelakeError]()
+    for source in pipeline.sources():
+        try:
+            if not source.config.kafka.retired:
+                compared.append(compare(source))
+        except RecordsMissing as found:
+            missing.append(found)
+            compared.append(found.reconciliation)
+        except OncelakeError as error:
+            failed.append(error)
+    told = summary_of_clusters(compared, retired(pipeline.config.kafka))
+    message = "\n".join([*(message_of(each.reconciliation) for each in missing), *map(str, failed)])
+    if worst := next(iter([*missing, *failed]), None):
+        raise JobFailed(worst, told, message)
+    return told
+
+
+def summary_of_clusters(compared: Sequence[Reconciliation], not_asked: Sequence[str]) -> dict[str, Any]:
+    """Tell how the clusters of a pipeline and bronze differ.
+
+    Args:
+        compared: What each cluster that answered and bronze have.
+        not_asked: The clusters that are retired.
+
+    Returns:
+        `counts`, those of all clusters together; `clusters`: of each, by the name of its topic in bronze,
+        what `summary_of` tells; `not_asked`; `lines`.
+    """
+    told = {each.name: summary_of(each) for each in compared}
+    names = ("partitions", "missing", "explained", "not_read_yet")
+    lines = [line for each in told.values() for line in each.pop("lines")]
+    return {
+        "counts": {name: sum(each["counts"][name] for each in told.values()) for name in names},
+        "clusters": told,
+        "not_asked": [*not_asked],
+        "lines": [*lines, *(f"not asked, as retired: {name}" for name in not_asked)],
+    }
 
 
 def summary_of(reconciliation: Reconciliation) -> dict[str, Any]:

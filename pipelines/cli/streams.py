@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import click
 
 from pipelines.cli.job_runner import ArgumentCheck, Job, run_job
-from pipelines.cli.options import CommonOptions, common_options
+from pipelines.cli.options import CommonOptions, cluster_option, common_options
 from pipelines.cli.rack import traffic_document
 from pipelines.config.model import PipelineConfig
 from pipelines.config.streams import STREAMS, Query
@@ -26,6 +26,7 @@ _once = click.option("--once", is_flag=True, help="Process what is available now
 
 @click.command("ingest_stream")
 @common_options
+@cluster_option
 @_once
 def ingest_stream(once: bool, **common: Any) -> None:
     """Copy every Kafka record to bronze."""

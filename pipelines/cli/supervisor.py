@@ -160,7 +160,12 @@ def _supervise(planned: Sequence[_Planned], policy: RestartPolicy) -> list[Strea
     alarms = _Alarms({each.options.pipeline: each.config for each in planned if each.config}, options.env)
     printer = Printer(mark_json if options.log_format == "json" else mark_text)
     supervisor = Supervisor(policy, printer, alarms.tell)
-    programs = [_program(each.options, stream) for each in planned for stream in each.streams]
+    programs = [
+        _program(each.options, stream, cluster)
+        for each in planned
+        for stream in each.streams
+        for cluster in _clusters(each.config, stream)
+    ]
     # A pipeline that is refused has no lake yet; its streams run for a moment.
     roots = {each.options.pipeline: each.config.root for each in planned if each.config}
     names = [each.name for each in programs if each.name.pipeline in roots]
@@ -174,13 +179,21 @@ def _supervise(planned: Sequence[_Planned], policy: RestartPolicy) -> list[Strea
     return outcomes
 
 
-def _program(options: CommonOptions, stream: Query) -> Program:
+def _clusters(config: PipelineConfig | None, stream: Query) -> tuple[str | None, ...]:
+    """Return for which clusters a stream runs, each in a process of its own; None is the first, or all."""
+    if config is None or stream != "ingest":
+        return (None,)
+    return tuple(source.cluster for source in config.sources() if not source.kafka.retired)
+
+
+def _program(options: CommonOptions, stream: Query, cluster: str | None) -> Program:
     words = ["--pipeline", options.pipeline, "--env", options.env, "--log-format", options.log_format]
     words += ["--conf-dir", str(options.conf_dir), "--contracts-dir", str(options.contracts_dir)]
     words += [f"--set={setting}" for setting in options.settings]
     words += ["--verbose"] if options.verbose else []
+    words += [f"--cluster={cluster}"] if cluster else []
     command = [sys.executable, "-m", "pipelines.cli", STREAMS[stream].job, *words]
-    return Program(StreamName(options.pipeline, stream), command)
+    return Program(StreamName(options.pipeline, f"{stream}@{cluster}" if cluster else stream), command)
 
 
 @dataclass

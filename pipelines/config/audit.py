@@ -5,6 +5,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from pipelines.config.clusters import ClusterName
 from pipelines.config.values import Whole
 
 
@@ -16,6 +17,7 @@ class KnownGap(BaseModel):
         first: First offset.
         last: Last offset.
         why: What was lost, for whoever reads it later.
+        cluster: Cluster of the topic; the first one, without it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -24,6 +26,7 @@ class KnownGap(BaseModel):
     first: Whole = Field(ge=0, le=2**63 - 1)
     last: Whole = Field(ge=0, le=2**63 - 1)
     why: str = Field(min_length=1)
+    cluster: ClusterName | None = None
 
     @property
     def offsets(self) -> range:
@@ -43,7 +46,8 @@ class AuditConfig(BaseModel):
     Attributes:
         offset_gaps: `fail`, or `warn` for topics that have gaps by design (compacted, transactional).
         known_gaps: Offsets that are lost for good and accepted, each with `partition`, `first`, `last` and
-            `why`. Other missing offsets still fail the audit.
+            `why`; of a further cluster also with its name, `cluster`. Other missing offsets still fail the
+            audit.
         layer_differences: `fail`, or `warn` while the speed layer contains rows that were written by other
             rules than the current ones.
         examples: How many rows or records a failed check and the report show as samples.
@@ -59,9 +63,10 @@ class AuditConfig(BaseModel):
     @field_validator("known_gaps")
     @classmethod
     def _apart(cls, gaps: tuple[KnownGap, ...]) -> tuple[KnownGap, ...]:
-        ordered = sorted(gaps, key=lambda gap: (gap.partition, gap.first))
+        ordered = sorted(gaps, key=lambda gap: (gap.cluster or "", gap.partition, gap.first))
         for gap, following in pairwise(ordered):
-            if gap.partition == following.partition and following.first <= gap.last:
+            is_same = (gap.cluster, gap.partition) == (following.cluster, following.partition)
+            if is_same and following.first <= gap.last:
                 raise ValueError(
                     f"partition {gap.partition}: found {gap.first}..{gap.last} and"
                     f" {following.first}..{following.last}, expected ranges that do not overlap"

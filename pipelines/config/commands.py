@@ -1,6 +1,10 @@
 """Commands as messages name them, so that they can be copied."""
 
+from typing import Final
+
 from pipelines.config.model import PipelineConfig
+
+_OF_CLUSTER: Final = ("ingest_stream", "checkpoint reset", "reconcile", "doctor")
 
 
 def of_pipeline(config: PipelineConfig) -> str:
@@ -10,4 +14,5 @@ def of_pipeline(config: PipelineConfig) -> str:
 
 def command(config: PipelineConfig, name: str, *options: str) -> str:
     """Return a pipeline's command, such as `oncelake nightly_batch --pipeline flights --date 2013-01-01`."""
-    return " ".join(("oncelake", name, of_pipeline(config), *options))
+    cluster = (f"--cluster {config.cluster}",) if config.cluster and name in _OF_CLUSTER else ()
+    return " ".join(("oncelake", name, of_pipeline(config), *cluster, *options))

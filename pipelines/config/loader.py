@@ -35,6 +35,8 @@ _SERVERS: Final = "KAFKA_BOOTSTRAP_SERVERS"
 _LONGEST_SHOWN: Final = 100
 # By the names of settings and headers; a path or a class of credentials is none.
 _SECRET_SECTIONS: Final = ("kafka.secrets.", "registry.secrets.", "publish.secrets.")
+_SECRET_OF_CLUSTER: Final = re.compile(r"kafka\.clusters\.[^.]+\.secrets\.")
+_CLUSTERS: Final = ("kafka", "clusters")
 _SECRET_HEADER: Final = re.compile(r"authorization|cookie|token|secret|signature|api-?key", re.IGNORECASE)
 _SECRET_SETTING: Final = re.compile(
     r"(secret|password|passphrase|token|(access|secret|private)[._-]?key)$|\.account\.key\.", re.IGNORECASE
@@ -137,7 +139,8 @@ def _plain_secrets(layer: _Source) -> Iterator[str]:
     for key, text in _flat(layer.values):
         is_header = key.startswith("notify.headers.")
         is_spark = key.startswith("spark.conf.")
-        if not (is_header or is_spark or key.startswith(_SECRET_SECTIONS)):
+        is_of_client = key.startswith(_SECRET_SECTIONS) or _SECRET_OF_CLUSTER.match(key)
+        if not (is_header or is_spark or is_of_client):
             continue
         pattern = _SECRET_HEADER if is_header else _SECRET_SETTING
         is_secret = bool(pattern.search(key)) if is_header or is_spark else True
@@ -241,7 +244,8 @@ def _environment(environ: Mapping[str, str]) -> Iterator[_Source]:
 def _settings(settings: Sequence[str]) -> Iterator[_Source]:
     for setting in settings:
         key, equals, text = setting.partition("=")
-        parts = key.strip().split(".", 2)
+        of_cluster = key.strip().startswith(f"{'.'.join(_CLUSTERS)}.")
+        parts = key.strip().split(".", 4 if of_cluster else 2)
         if not equals or not all(parts):
             # What follows the key may be a secret.
             prefix = re.split(r"[\s=]", setting.strip(), maxsplit=1)[0]
@@ -249,11 +253,19 @@ def _settings(settings: Sequence[str]) -> Iterator[_Source]:
         require_text(setting, f"--set {key.encode(errors='replace').decode()}")
         quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
         value: Any = text[1:-1] if quoted else text
-        if tuple(parts[:2]) not in _verbatim():
+        if not _is_passed_on(parts):
             value = parse_yaml(text, f"--set {key}", ConfigError)
         for part in reversed(parts):
             value = {part: value}
         yield _Source(f"--set {key}", value)
+
+
+def _is_passed_on(location: Sequence[str | int]) -> bool:
+    """Return whether a setting is one of others, see `_verbatim`; those of a further cluster are as well."""
+    section = tuple(location[:2])
+    if section == _CLUSTERS and len(location) > len(_CLUSTERS) + 1:
+        section = ("kafka", str(location[len(_CLUSTERS) + 1]))
+    return section in _verbatim()
 
 
 @cache
@@ -352,7 +364,8 @@ def _explain(error: ErrorDetails, layers: Sequence[_Source]) -> str:
         case _:
             # Secrets are put in wrong places, too.
             holds_others = isinstance(value, dict | list | tuple)
-            may_be_secret = holds_others or tuple(location[:2]) in _verbatim() or "@" in repr(value)
+            may_be_secret = holds_others or _is_passed_on(location) or "@" in repr(value)
+            may_be_secret |= tuple(location[:-1]) == _CLUSTERS
             shown = f"a {type(value).__name__}, not shown here" if may_be_secret else _short(value)
             return f"{where}: {_expected(error['msg'])}, got {shown}"
 
@@ -371,6 +384,9 @@ def _expected(message: str) -> str:
 def _known_keys(location: Sequence[str | int]) -> list[str]:
     model: Any = PipelineConfig
     # Items of a list have numbers, and their keys are those of the list's model.
+    if tuple(location[:2]) == _CLUSTERS:
+        # The third is the name of a cluster.
+        location = [*location[:2], *location[3:]]
     for key in (key for key in location if isinstance(key, str)):
         field = getattr(model, "model_fields", {}).get(key)
         kinds = (field.annotation, *get_args(field.annotation)) if field else ()

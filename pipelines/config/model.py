@@ -20,7 +20,8 @@ from pydantic import (
 
 from pipelines.config.audit import AuditConfig
 from pipelines.config.backfill import BackfillConfig
-from pipelines.config.client_templates import TemplateName
+from pipelines.config.clusters import check_clusters
+from pipelines.config.kafka import KafkaConfig
 from pipelines.config.maintain import MaintainConfig, check_retentions
 from pipelines.config.publish import PublishConfig, check_publish
 from pipelines.config.risks import RiskName
@@ -32,99 +33,24 @@ from pipelines.config.values import (
     Count,
     Group,
     Headers,
-    KafkaOptions,
-    KafkaSecrets,
     LeaseInterval,
     Options,
     Place,
     PositiveInterval,
-    RackMode,
     Real,
-    Servers,
     SparkSettings,
     Topic,
     Url,
-    Variable,
     Webhook,
     Whole,
 )
+from pipelines.errors import ConfigError
 
 Ending = Literal["audit_failed", "source_error", "failed"]
 
 
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class RackConfig(_Model):
-    """How ingest keeps bytes within a rack (in a cloud: a zone).
-
-    Attributes:
-        mode: `off`: racks are ignored; `client`: each executor reads from replicas in its own rack, if there
-            are any; `placement`: in addition, the driver assigns partitions to executors in racks that hold a
-            replica.
-        variable: Environment variable that holds the rack of an executor. `placement` also needs
-            `SPARK_EXECUTOR_ATTRIBUTE_RACK`, from which the driver learns the rack.
-    """
-
-    mode: RackMode = "off"
-    variable: Variable = "NODE_RACK"
-
-    @property
-    def executor_variable(self) -> str | None:
-        """The variable from which clients on executors take their rack; None where racks are ignored."""
-        return None if self.mode == "off" else self.variable
-
-    @property
-    def assigns_partitions(self) -> bool:
-        """Whether the driver assigns partitions to executors by rack."""
-        return self.mode == "placement"
-
-
-class KafkaConfig(_Model):
-    """The topic that events come from.
-
-    Attributes:
-        bootstrap_servers: `host:port`, several separated by commas.
-        topic: Topic to read.
-        starting_offsets: Where ingest starts on its first run. `latest` skips the records that are already in
-            the topic, so the first run refuses it unless `accept_risks` has `starting_offsets_latest`. After
-            `oncelake checkpoint reset` ingest continues after the last records in bronze, whatever this
-            setting says.
-        isolation_level: `read_committed`, or `read_uncommitted`, which also reads the records of aborted
-            transactions.
-        max_offsets_per_trigger: Maximum number of records in a micro-batch of ingest. Without it there is no
-            limit. If it is set, a nightly run waits until bronze has all records that Kafka had when the run
-            began; with `LogAppendTime`, a later record of each partition is enough.
-        connect_timeout: How long to wait for the cluster.
-        template: Client settings for one way of reading the topic: `realtime`, `backfill` or
-            `nightly`, see [Client templates](#client-templates). `kafka.options` overrides them.
-        rack: How bytes are kept within a rack.
-        options: Other settings of the Kafka client, by its own names, such as `security.protocol`. Those that
-            Oncelake sets itself are refused, such as `group.id`, `auto.offset.reset` and
-            `isolation.level`; and names that look like a secret, which belong in `kafka.secrets`.
-        secrets: The same, for values that are never shown or logged.
-    """
-
-    bootstrap_servers: Servers
-    topic: Topic
-    starting_offsets: Literal["earliest", "latest"] = "earliest"
-    isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
-    max_offsets_per_trigger: Count | None = None
-    connect_timeout: PositiveInterval = timedelta(seconds=30)
-    template: TemplateName | None = None
-    rack: RackConfig = RackConfig()
-    options: KafkaOptions = {}
-    secrets: KafkaSecrets = {}
-
-    @model_validator(mode="after")
-    def _one_rack(self) -> "KafkaConfig":
-        if self.rack.executor_variable and "client.rack" in {*self.options, *self.secrets}:
-            raise ValueError(
-                "kafka.options has client.rack, which would be the same on all executors, beside kafka.rack:"
-                " remove it, or set kafka.rack.mode: off"
-            )
-        return self
 
 
 class RegistryConfig(_Model):
@@ -301,8 +227,9 @@ class MetricsConfig(_Model):
 
     Attributes:
         port: First of three ports: `ingest_stream` listens on it, `speed_stream` on the next one,
-            `publish_stream` on the one after. Without it, nothing listens. Pipelines on one host need ports
-            that are at least three apart.
+            `publish_stream` on the one after; then the ingests of `kafka.clusters`, in their order. Without
+            it, nothing listens. Pipelines on one host need ports that are at least three apart, and one more
+            for each of these clusters.
         host: Address to listen on. Everybody who reaches it can read the metrics.
     """
 
@@ -404,7 +331,21 @@ class PipelineConfig(_Model):
             taken = {kafka.topic, quarantine.dead_letter_topic}
             has_registry = info.data.get("registry", "refused") is not None
             check_publish(publish, kafka.bootstrap_servers, taken, has_registry=has_registry)
+            to = publish.model_copy(
+                update={"bootstrap_servers": publish.bootstrap_servers or kafka.bootstrap_servers}
+            )
+            for further in map(kafka.of_cluster, kafka.clusters):
+                check_publish(to, further.bootstrap_servers, {further.topic}, has_registry=has_registry)
         return publish
+
+    @model_validator(mode="after")
+    def _fits_several_clusters(self) -> "PipelineConfig":
+        needs_first = ["quarantine.dead_letter_topic"] if self.quarantine.dead_letter_topic else []
+        if self.publish and not self.publish.bootstrap_servers:
+            needs_first.append("publish without bootstrap_servers")
+        of_gaps = {gap.cluster for gap in self.audit.known_gaps if gap.cluster}
+        check_clusters(self.kafka, of_gaps, self.batch.seal_by, needs_first)
+        return self
 
     @property
     def streams(self) -> tuple[Query, ...]:
@@ -428,7 +369,42 @@ class PipelineConfig(_Model):
     def offsets_group(self) -> str | None:
         """The consumer group that shows how far ingest is; None if there is to be none."""
         group = self.ingest.offsets_group
-        return group and group.format(env=self.env, pipeline=self.name)
+        group = group and group.format(env=self.env, pipeline=self.name)
+        return f"{group}.{self.cluster}" if group and self.cluster else group
+
+    @property
+    def cluster(self) -> str | None:
+        """The cluster whose source this is the configuration of; None for the first."""
+        return self.kafka.cluster
+
+    def sources(self) -> tuple["PipelineConfig", ...]:
+        """Return the configuration of each cluster's source, the first cluster's first.
+
+        In each, `kafka` is that of the cluster, and what belongs to one cluster, as checkpoint, group and
+        known gaps do, is its own. With one cluster that is the configuration itself.
+        """
+        if not self.kafka.clusters:
+            return (self,)
+        further = map(self.kafka.of_cluster, self.kafka.clusters)
+        return tuple(map(self._source, (self.kafka.of_first(), *further)))
+
+    def source(self, cluster: str) -> "PipelineConfig":
+        """Return the configuration of the source of a further cluster.
+
+        Raises:
+            ConfigError: there is no cluster of this name.
+        """
+        if cluster not in self.kafka.clusters:
+            raise ConfigError(
+                f"--cluster {cluster}: no such cluster in kafka.clusters; there are:"
+                f" {', '.join(self.kafka.clusters) or 'none'}"
+            )
+        return self._source(self.kafka.of_cluster(cluster))
+
+    def _source(self, kafka: KafkaConfig) -> "PipelineConfig":
+        gaps = tuple(gap for gap in self.audit.known_gaps if gap.cluster == kafka.cluster)
+        audit = self.audit.model_copy(update={"known_gaps": gaps})
+        return self.model_copy(update={"kafka": kafka, "audit": audit})
 
     @property
     def backfill_kafka(self) -> KafkaConfig:
@@ -438,7 +414,8 @@ class PipelineConfig(_Model):
 
     def checkpoint(self, query: Query) -> str:
         """Return the path of a streaming query's checkpoint."""
-        return f"{self.root}/ops/checkpoints/{self.name}/{query}"
+        own = f"_{self.cluster}" if self.cluster and query == "ingest" else ""
+        return f"{self.root}/ops/checkpoints/{self.name}/{query}{own}"
 
     @property
     def alerts_file(self) -> str:

@@ -56,12 +56,14 @@ OF_DEAD_LETTERS: Final[frozenset[RiskName]] = frozenset({"acks_not_all", "idempo
 
 def taken(config: PipelineConfig) -> Iterator[TakenRisk]:
     """Yield the risks that a configuration takes by itself, accepted or not."""
-    reads = _Client("kafka", config.kafka.options, config.kafka.secrets)
-    if config.quarantine.dead_letter_topic:
-        yield from _of_dead_letters(reads)
-    yield from _of_group(reads, "ingest.trigger_interval", config.ingest.trigger_interval)
+    for kafka in (source.kafka for source in config.sources()):
+        section = ("kafka",) if kafka.cluster is None else ("kafka", "clusters", kafka.cluster)
+        reads = _Client(section, kafka.options, kafka.secrets)
+        if config.quarantine.dead_letter_topic and kafka.cluster is None:
+            yield from _of_dead_letters(reads)
+        yield from _of_group(reads, "ingest.trigger_interval", config.ingest.trigger_interval)
     if publish := config.publish:
-        writes = _Client("publish", publish.options, publish.secrets)
+        writes = _Client(("publish",), publish.options, publish.secrets)
         yield from _of_group(writes, "publish.trigger_interval", publish.trigger_interval)
 
 
@@ -69,7 +71,7 @@ def taken(config: PipelineConfig) -> Iterator[TakenRisk]:
 class _Client:
     """What people set of a client."""
 
-    section: str
+    section: tuple[str, ...]
     options: Mapping[str, str]
     secrets: Mapping[str, SecretStr]
 
@@ -89,7 +91,7 @@ class _Client:
         """Return the risk that a setting takes."""
         part = "secrets" if name in self.secrets else "options"
         found = "a value that is not shown" if part == "secrets" else f"'{self.value(name)}'"
-        return TakenRisk(risk, (self.section, part, name), found, expected)
+        return TakenRisk(risk, (*self.section, part, name), found, expected)
 
 
 def _of_dead_letters(client: _Client) -> Iterator[TakenRisk]:

@@ -104,7 +104,7 @@ def _of_stages(pipeline: PipelineView) -> Iterator[Concern]:
     for stage in pipeline.cluster.value.stages if pipeline.cluster.value else ():
         diagnosis = stage.diagnosis
         if diagnosis.cause not in _FINE:
-            words = f"{stage.evidence.stage}: {diagnosis.cause.replace('_', ' ')}: {diagnosis.evidence[0]}"
+            words = f"{stage.evidence.name}: {diagnosis.cause.replace('_', ' ')}: {diagnosis.evidence[0]}"
             yield Concern(severity_of(stage), "lag", words, diagnosis.advice)
 
 

@@ -14,8 +14,10 @@ from pipelines.delta.table_properties import (
     CHANGE_DATA_FEED,
     TOPIC_ID,
     parsed,
+    properties_of_clusters,
     statistics_of,
     table_property,
+    topic_key,
     unhidden,
 )
 from pipelines.delta.tables import ensure_table, exists, shape
@@ -63,10 +65,29 @@ def ensure_quarantine(pipeline: Pipeline) -> None:
 
 
 def topic_of_bronze(pipeline: Pipeline) -> str | None:
-    """Return Kafka's id of the topic that bronze was filled from; None if bronze does not know it."""
+    """Return Kafka's id of the topic that bronze was filled from; None if bronze does not know it.
+
+    Of several clusters, that of the pipeline's source.
+    """
+    return _topic_of(pipeline, pipeline.config.cluster)
+
+
+def first_topic_of_bronze(pipeline: Pipeline) -> str | None:
+    """Return the id of the first cluster's topic, whatever the source: in the lake it stands for all."""
+    return _topic_of(pipeline, None)
+
+
+def _topic_of(pipeline: Pipeline, cluster: str | None) -> str | None:
+    table, key = pipeline.table("bronze"), topic_key(cluster)
+    topic_id = table_property(pipeline.spark, table, key)
+    return None if topic_id is None else parsed(table, key, topic_id, unhidden)
+
+
+def topics_of_bronze(pipeline: Pipeline) -> dict[str | None, str]:
+    """Return Kafka's id of the topic of each cluster that bronze was filled from; None is the first."""
     table = pipeline.table("bronze")
-    topic_id = table_property(pipeline.spark, table, TOPIC_ID)
-    return None if topic_id is None else parsed(table, TOPIC_ID, topic_id, unhidden)
+    by_cluster = properties_of_clusters(pipeline.spark, table, TOPIC_ID)
+    return {name: parsed(table, topic_key(name), found, unhidden) for name, found in by_cluster.items()}
 
 
 def require_table(pipeline: Pipeline, layer: Literal["bronze", "quarantine"]) -> str:

@@ -7,7 +7,8 @@ from typing import Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
 
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
@@ -40,7 +41,7 @@ def check_ingest(pipeline: Pipeline) -> QueryFiles:
     files, path = query_files(spark, pipeline.checkpoint("ingest")), pipeline.table("bronze")
     state = table_state(spark, path)
     # Rows that were appended by hand, and no stream, may be there before the stream.
-    is_filled = bool(state and state.batches) and _has_rows(spark, files, path)
+    is_filled = bool(state and state.batches) and _has_rows(spark, files, path, _of_source(pipeline))
     table = StreamTable(path, state, is_filled, files.note.get("bronze"), files.next_batch - 1)
     require_fit(pipeline.config, "ingest", misfit(files, table))
     return files
@@ -195,14 +196,24 @@ def _require_bronze(pipeline: Pipeline, files: QueryFiles) -> None:
     bronze = pipeline.table("bronze")
     if exists(pipeline.spark, bronze):
         return
-    ingested = query_files(pipeline.spark, pipeline.checkpoint("ingest"))
-    if ingested.next_batch:
-        require_fit(pipeline.config, "ingest", misfit(ingested, StreamTable(bronze, None)))
+    for source in pipeline.sources():
+        ingested = query_files(pipeline.spark, source.checkpoint("ingest"))
+        if ingested.next_batch:
+            require_fit(source.config, "ingest", misfit(ingested, StreamTable(bronze, None)))
     if files.next_batch:
         problem = f"{bronze}: there is no such table, but the checkpoint {files.path} says that it was read"
         require_fit(pipeline.config, "speed", problem)
 
 
-def _has_rows(spark: SparkSession, files: QueryFiles, path: str) -> bool:
+def _of_source(pipeline: Pipeline) -> Column:
+    """Return which rows of bronze are of the pipeline's source: with one cluster all of them."""
+    kafka = pipeline.config.kafka
+    return F.col("_topic") == kafka.source_topic if kafka.has_others else F.lit(True)
+
+
+def _has_rows(spark: SparkSession, files: QueryFiles, path: str, which: Column | None = None) -> bool:
     """Return whether a table has rows; asked only where no micro-batch was ever finished."""
-    return not files.next_batch and exists(spark, path) and not read(spark, path).isEmpty()
+    if files.next_batch or not exists(spark, path):
+        return False
+    rows = read(spark, path)
+    return not (rows if which is None else rows.where(which)).isEmpty()

@@ -2,6 +2,8 @@
 
 import json
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any, Final
 
 from pyspark.errors import AnalysisException
@@ -87,12 +89,16 @@ def unread_rows(pipeline: Pipeline) -> DataFrame:
         return rows.where("false")
     try:
         done = read(spark, table, first - 1)
-        newest = done.agg(F.max("_ingested_at").alias("t")).first()
+        newest = small_rows(done.groupBy("_topic").agg(F.max("_ingested_at").alias("t")))
     except AnalysisException:
         return rows
-    if newest is None or newest["t"] is None:
-        return rows
-    recent = F.col("_ingested_at") > F.lit(newest["t"] - pipeline.config.ingest.max_clock_behind)
+    behind = pipeline.config.ingest.max_clock_behind
+    # By topic: a micro-batch of one cluster may come long after later ones of another.
+    known = (
+        (F.col("_topic") == row["_topic"]) & (F.col("_ingested_at") <= F.lit(row["t"] - behind))
+        for row in newest
+    )
+    recent = ~reduce(or_, known, F.lit(False))
     return rows.where(recent).join(done.where(recent).select(*RECORD_ID), [*RECORD_ID], "left_anti")
 
 

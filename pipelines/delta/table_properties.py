@@ -50,6 +50,9 @@ PROPERTIES: Final[Mapping[Literal["bronze", "speed", "batch", "serving"], Mappin
         TOPIC_ID: "The id of the Kafka topic that is ingested, in hexadecimal.",
         WHOLE_FROM: "The first event day whose records are complete: `maintain` has deleted none of them, and"
         " Kafka had deleted none before `ingest_stream` began to read them.",
+        f"{TOPIC_ID}.CLUSTER": "The same of the topic of a further cluster, by the name of the cluster.",
+        f"{WHOLE_FROM}.CLUSTER": "The first event day whose records of a further cluster are complete: its"
+        " Kafka had deleted none before `ingest_stream` began to read them.",
         FORGETTING: "The last run that emptied records, and the version of the table before it.",
         DIVERGENCE_ACCEPTED: "Accepted differences from Kafka, as partition and last offset, such as"
         " `flights-0@99,flights-1@7`.",
@@ -70,6 +73,16 @@ PROPERTIES: Final[Mapping[Literal["bronze", "speed", "batch", "serving"], Mappin
     "serving": {SERVES: "The pipeline whose certified days the table holds."},
 }
 """What each property of Oncelake's own keeps, by the table that has it."""
+
+
+def key_of_cluster(key: str, cluster: str | None) -> str:
+    """Return the property that is `key` for the first cluster, for a cluster."""
+    return key if cluster is None else f"{key}.{cluster}"
+
+
+def topic_key(cluster: str | None) -> str:
+    """Return the property that keeps the id of a cluster's topic."""
+    return key_of_cluster(TOPIC_ID, cluster)
 
 
 def statistics_of(schema: StructType, paths: Iterable[str]) -> dict[str, str]:
@@ -141,6 +154,27 @@ def table_property(spark: SparkSession, path: str, key: str) -> str | None:
         )
     found = newest.metadata().configuration().get(key)
     return None if found.isEmpty() else str(found.get())
+
+
+def properties_of_clusters(spark: SparkSession, path: str, key: str) -> dict[str | None, str]:
+    """Return what a Delta table says for each cluster under `key`, by the cluster's name; None is the first.
+
+    Raises:
+        SourceError: there is no such table.
+    """
+    newest = newest_snapshot(spark, path)
+    if newest.version() < 0:
+        raise SourceError(
+            f"{path}: no such table, so its properties {key} are unknown; restore the table, or fix lake.root"
+        )
+    metadata = json.loads(newest.metadata().json())["metaData"]
+    found: dict[str, str] = metadata.get("configuration", {})
+    beginning = key_of_cluster(key, "")
+    by_cluster: dict[str | None, str] = {None: found[key]} if key in found else {}
+    for property_name, value in found.items():
+        if property_name.startswith(beginning):
+            by_cluster[property_name.removeprefix(beginning)] = value
+    return by_cluster
 
 
 def parsed(path: str, key: str, text: str, parse: Callable[[str], T]) -> T:

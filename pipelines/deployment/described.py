@@ -10,6 +10,7 @@ from typing import Final
 
 import yaml
 
+from pipelines.config.clusters import require_one_cluster
 from pipelines.config.loader import load_config, raw_settings, read_yaml
 from pipelines.config.model import PipelineConfig
 from pipelines.config.references import references_in, variables_in
@@ -160,6 +161,8 @@ def describe(name: str, *, env: str, conf_dir: Path, contracts_dir: Path) -> Des
         raise ConfigError(f"--env {env}: expected letters, digits, '.', '_' and '-'; rename the folder")
     read = raw_settings(name, env=env, conf_dir=conf_dir)
     raw = read.merged
+    clusters = {key.split(".")[2] for key in raw if key.startswith("kafka.clusters.")}
+    require_one_cluster(sorted(clusters), "deploy")
     stand_ins = {
         reference: _UNKNOWN_BY_KEY.get(key, _UNKNOWN)
         for key, text in raw.items()

@@ -58,7 +58,10 @@ class Acl:
 def acls(config: PipelineConfig) -> tuple[Acl, ...]:
     """Return the ACLs that the jobs of a pipeline need, job by job; jobs that are not named need none."""
     needed = dict[tuple[str, ...], Acl]()
-    for acl in (*_of_source(config), *_of_dead_letters(config), *_of_output(config)):
+    of_sources = (
+        acl for source in config.sources() if not source.kafka.retired for acl in _of_source(source)
+    )
+    for acl in (*of_sources, *_of_dead_letters(config), *_of_output(config)):
         needed.setdefault((acl.job, acl.servers, acl.resource, acl.name, acl.operation), acl)
     jobs = dict.fromkeys(acl.job for acl in needed.values())
     return tuple(acl for job in jobs for acl in needed.values() if acl.job == job)

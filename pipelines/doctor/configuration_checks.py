@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from typing import Final
 
+from pipelines.config.clusters import retired
 from pipelines.config.risks import RISKS, RiskName
 from pipelines.config.taken_risks import taken
 from pipelines.doctor.findings import Finding, Severity
 from pipelines.doctor.pipeline_facts import PipelineFacts
-from pipelines.doctor.registry import Shelf
+from pipelines.doctor.registry import CLUSTERS, Shelf
 from pipelines.durations import format_interval
 
 _SHELF: Final = Shelf("configuration")
@@ -48,6 +49,27 @@ def _settings_for_one_run(facts: PipelineFacts) -> Iterator[Finding]:
             f"{setting}: the next loss passes as well",
             "the default, except for the run that needs it",
             "remove it from the files; give it to a single run with --set",
+        )
+
+
+@Shelf("configuration", page=CLUSTERS).check(
+    "clusters_not_looked_at", "Which clusters does this run leave out?", "info", "Commands"
+)
+def _clusters_not_looked_at(facts: PipelineFacts) -> Iterator[Finding]:
+    further = [name for name, cluster in facts.config.kafka.clusters.items() if not cluster.retired]
+    if further:
+        yield Finding(
+            "info",
+            f"this run asks the first cluster, and not {', '.join(further)}",
+            "each cluster looked at",
+            f"run oncelake doctor with --cluster {further[0]}, and so on",
+        )
+    if retired_clusters := retired(facts.config.kafka):
+        yield Finding(
+            "info",
+            f"retired, so no run asks what they have: {', '.join(retired_clusters)}",
+            "clusters that are lost for good, and no others",
+            "remove retired when the cluster is back, and let ingest read it; see docs/clusters.md",
         )
 
 

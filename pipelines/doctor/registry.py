@@ -21,6 +21,7 @@ Status = Literal["passed", "found", "skipped", "not_applicable"]
 """`skipped`: what it looks at could not be asked for; `not_applicable`: the pipeline has no such thing."""
 RUNBOOK: Final = "docs/runbook.md"
 PUBLISHING: Final = "docs/publishing.md"
+CLUSTERS: Final = "docs/clusters.md"
 
 _Find = Callable[[PipelineFacts], Iterable[Finding]]
 

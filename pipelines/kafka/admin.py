@@ -10,7 +10,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pipelines.config.hiding import without_secrets
-from pipelines.config.model import KafkaConfig
+from pipelines.config.kafka import KafkaConfig
 from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.kafka.source import client_options
 from pipelines.spark.failures import cluster_refusal, first_line
@@ -61,7 +61,7 @@ def admin_client(spark: SparkSession, kafka: KafkaConfig) -> Iterator[Admin]:
             properties.setProperty(key, value)
     properties.setProperty("default.api.timeout.ms", str(timeout_ms))
     properties.setProperty("request.timeout.ms", str(timeout_ms))
-    where = f"kafka.bootstrap_servers: {kafka.bootstrap_servers}"
+    where = f"{kafka.setting('bootstrap_servers')}: {kafka.bootstrap_servers}"
     try:
         client = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
     except Py4JJavaError as error:

@@ -8,14 +8,14 @@ from pipelines.spark.pipeline import Pipeline
 
 
 def bronze_of_topic(pipeline: Pipeline, at: int | None = None) -> DataFrame:
-    """Return the records of bronze that were read from the configured topic.
+    """Return the records of bronze that were read from the configured topic of the pipeline's source.
 
     Args:
         pipeline: The pipeline.
         at: the version of bronze, if not the newest.
     """
     bronze = read(pipeline.spark, pipeline.table("bronze"), at)
-    return bronze.where(F.col("_topic") == pipeline.config.kafka.topic)
+    return bronze.where(F.col("_topic") == pipeline.config.kafka.source_topic)
 
 
 def held_by_partition(records: DataFrame) -> dict[int, range]:

@@ -4,7 +4,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
-from pipelines.config.model import KafkaConfig
+from pipelines.config.kafka import KafkaConfig
 from pipelines.kafka.source import client_options
 
 _PREFIX: Final = "oncelake."

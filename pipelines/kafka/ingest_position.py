@@ -82,7 +82,7 @@ def behind_or_ahead(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> str 
         return None
     tails, counts = _tails(pipeline, topic, known)
     if counts:
-        return _lost(topic, counts, tails)
+        return _lost(pipeline.config.kafka.source_topic, counts, tails)
     ingested = F.col("_ingested_at")
     rows = bronze_of_topic(pipeline).where(ingested >= F.lit(known.since))
     came = last_by_partition(rows.where(ingested > F.lit(known.newest.at)))
@@ -90,8 +90,8 @@ def behind_or_ahead(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> str 
     if twice:
         partition, last = min(twice.items())
         return (
-            f"{pipeline.table('bronze')} has {topic.name}-{partition} up to offset {last}, which {files.path}"
-            " does not know, so ingest would read these records again"
+            f"{pipeline.table('bronze')} has {pipeline.config.kafka.source_topic}-{partition} up to offset"
+            f" {last}, which {files.path} does not know, so ingest would read these records again"
         )
     return None
 
@@ -156,9 +156,9 @@ def _tails(pipeline: Pipeline, topic: Topic, known: _Known) -> tuple[Mapping[int
     return tails, counts
 
 
-def _lost(topic: Topic, lost: Mapping[int, int], tails: Mapping[int, range]) -> str:
+def _lost(topic: str, lost: Mapping[int, int], tails: Mapping[int, range]) -> str:
     missing = "; ".join(
-        f"{count:,} records of {topic.name}-{partition} from offset {tails[partition].start} on"
+        f"{count:,} records of {topic}-{partition} from offset {tails[partition].start} on"
         for partition, count in sorted(lost.items())
     )
     return f"{missing}: Kafka has them, and bronze does not, though ingest's checkpoint says they were read"
@@ -199,7 +199,7 @@ def _covered(pipeline: Pipeline, topic: Topic, ranges: Mapping[int, range]) -> d
             _log.warning(
                 "%s-%d: bronze lacks offsets %d to %d, which Kafka no longer has; whether they were records"
                 " is unknown",
-                topic.name,
+                pipeline.config.kafka.source_topic,
                 partition,
                 offsets.start,
                 min(first, offsets.stop) - 1,
@@ -271,9 +271,9 @@ def continuation(pipeline: Pipeline, topic: Topic) -> Continuation:
         following = last_offsets[partition] + 1
         if following > available.stop:
             raise SourceError(
-                f"{pipeline.table('bronze')} has {topic.name}-{partition} up to offset {following - 1}, but"
-                f" Kafka's end offset is {available.stop}: the topic has lost records, or is another. See"
-                " docs/runbook.md, 'The topic was recreated'"
+                f"{pipeline.table('bronze')} has {pipeline.config.kafka.source_topic}-{partition} up to"
+                f" offset {following - 1}, but Kafka's end offset is {available.stop}: the topic has lost"
+                " records, or is another. See docs/runbook.md, 'The topic was recreated'"
             )
         if following < available.start:
             deleted[partition] = range(following, available.start)

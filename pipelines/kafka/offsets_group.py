@@ -14,7 +14,7 @@ from typing import Final
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
-from pipelines.config.model import KafkaConfig
+from pipelines.config.kafka import KafkaConfig
 from pipelines.errors import InfrastructureError, OncelakeError
 from pipelines.kafka.admin import Admin, admin_client, kafka_error_text
 from pipelines.spark.stream_metrics import StreamMetric, gauge

@@ -79,13 +79,14 @@ def require_same_log(pipeline: Pipeline, topic: Topic, last: Mapping[int, int]) 
         SourceError: they are not the same, or Kafka ends before.
         InfrastructureError: the cluster does not answer.
     """
+    name = pipeline.config.kafka.source_topic
     with admin_client(pipeline.spark, pipeline.config.kafka) as admin:
         available = offset_bounds(admin, topic)
     for number, offset in sorted(last.items()):
         end = available.get(number, range(0)).stop
         if offset >= end:
             raise SourceError(
-                f"{pipeline.table('bronze')} has {topic.name}-{number} up to offset {offset}, but Kafka's end"
+                f"{pipeline.table('bronze')} has {name}-{number} up to offset {offset}, but Kafka's end"
                 f" offset is {end}: the topic has lost records. Nothing was read or"
                 " decided. See docs/runbook.md, 'Kafka has lost what bronze has'"
             )
@@ -95,7 +96,7 @@ def require_same_log(pipeline: Pipeline, topic: Topic, last: Mapping[int, int]) 
     compared_offsets = {
         number: offset
         for number, offset in last.items()
-        if offset in available.get(number, range(0)) and f"{topic.name}-{number}@{offset}" not in accepted
+        if offset in available.get(number, range(0)) and f"{name}-{number}@{offset}" not in accepted
     }
     comparisons = _compare(pipeline, {number: range(at, at + 1) for number, at in compared_offsets.items()})
     before = {
@@ -108,9 +109,7 @@ def require_same_log(pipeline: Pipeline, topic: Topic, last: Mapping[int, int]) 
         number: compared_offsets[number] for number, compared in comparisons.items() if compared.differs
     }
     if others:
-        raise SourceError(
-            _divergence_message(pipeline.config, topic, _since(pipeline, available, others), others)
-        )
+        raise SourceError(_divergence_message(pipeline.config, _since(pipeline, available, others), others))
 
 
 def _since(pipeline: Pipeline, available: Mapping[int, range], others: Mapping[int, int]) -> dict[int, int]:
@@ -167,11 +166,9 @@ def _compare(pipeline: Pipeline, ranges: Mapping[int, range]) -> dict[int, _Comp
     return {row["_partition"]: _Compared(row["same"], row["other"]) for row in small_rows(by_partition)}
 
 
-def _divergence_message(
-    config: PipelineConfig, topic: Topic, since: Mapping[int, int], others: Mapping[int, int]
-) -> str:
+def _divergence_message(config: PipelineConfig, since: Mapping[int, int], others: Mapping[int, int]) -> str:
     ranges = ", ".join(
-        f"{topic.name}-{number} @ {since.get(number, last)}..{last}"
+        f"{config.kafka.source_topic}-{number} @ {since.get(number, last)}..{last}"
         for number, last in sorted(others.items())
     )
     return (

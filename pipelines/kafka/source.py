@@ -4,12 +4,13 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.client_templates import SOURCE_TEMPLATES, settings
+from pipelines.config.clusters import micros_of
 from pipelines.config.hiding import HIDDEN
-from pipelines.config.model import KafkaConfig
+from pipelines.config.kafka import KafkaConfig
 from pipelines.durations import format_interval
 
 _PROVIDER: Final = "oncelakerack"
@@ -91,7 +92,13 @@ def read_envelopes(spark: SparkSession, kafka: KafkaConfig, starting: str | None
     if starting:
         options["startingOffsets"] = starting
     source = spark.readStream.format(source_format(kafka)).options(**options).load()
-    return _envelopes(source).withColumn("_ingested_at", F.current_timestamp())
+    return _envelopes(source, kafka).withColumn("_ingested_at", _ingested_at(kafka))
+
+
+def _ingested_at(kafka: KafkaConfig) -> Column:
+    micros = micros_of(kafka.cluster).microseconds
+    now = F.current_timestamp()
+    return now + F.expr(f"INTERVAL {micros} MICROSECONDS") if micros else now
 
 
 def envelopes_between(spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[int, range]) -> DataFrame:
@@ -105,15 +112,16 @@ def envelopes_between(spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[i
     Returns:
         The columns of `pipelines.delta.record_tables.BRONZE`, without `_ingested_at`.
     """
-    return _envelopes(records_between(spark, kafka, ranges, headers=True))
+    return _envelopes(records_between(spark, kafka, ranges, headers=True), kafka)
 
 
-def _envelopes(source: DataFrame) -> DataFrame:
+def _envelopes(source: DataFrame, kafka: KafkaConfig) -> DataFrame:
+    topic = F.col("topic") if kafka.cluster is None else F.lit(kafka.source_topic)
     return source.select(
         "key",
         "value",
         "headers",
-        F.col("topic").alias("_topic"),
+        topic.alias("_topic"),
         F.col("partition").alias("_partition"),
         F.col("offset").alias("_offset"),
         F.col("timestamp").alias("_kafka_timestamp"),

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from pipelines.config.model import KafkaConfig
+from pipelines.config.kafka import KafkaConfig
 from pipelines.kafka.admin import Admin, admin_client
 from pipelines.kafka.topics import described, list_offsets, topic_of, topic_settings
 
@@ -53,7 +53,7 @@ class TopicDescription:
 
 
 def describe_topic(
-    spark: SparkSession, kafka: KafkaConfig, topic: str | None = None, setting: str = "kafka.topic"
+    spark: SparkSession, kafka: KafkaConfig, topic: str | None = None, setting: str | None = None
 ) -> TopicDescription:
     """Ask the cluster how it keeps a topic.
 
@@ -61,7 +61,7 @@ def describe_topic(
         spark: the session, whose JVM has the Kafka client.
         kafka: the address, the topic and how long to wait.
         topic: another topic than `kafka.topic`.
-        setting: where the user has named it, for messages.
+        setting: where the user has named it, for messages; `topic` of the cluster if it is None.
 
     Raises:
         ConfigError: there is no such topic, or the client refuses its settings.

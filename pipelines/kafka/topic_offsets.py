@@ -7,7 +7,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from pipelines.config.model import KafkaConfig
+from pipelines.config.kafka import KafkaConfig
 from pipelines.delta.io import small_rows
 from pipelines.kafka.admin import admin_client
 from pipelines.kafka.source import offsets_between

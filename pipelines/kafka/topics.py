@@ -9,9 +9,9 @@ from typing import Any, Final, Literal
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from pipelines.config.model import KafkaConfig
-from pipelines.delta.record_tables import topic_of_bronze
-from pipelines.delta.table_properties import TOPIC_ID, hidden, set_table_property
+from pipelines.config.kafka import KafkaConfig
+from pipelines.delta.record_tables import topic_of_bronze, topics_of_bronze
+from pipelines.delta.table_properties import hidden, set_table_property, topic_key
 from pipelines.errors import ConfigError, SourceError
 from pipelines.kafka.admin import Admin, admin_client, kafka_error_text
 from pipelines.spark.pipeline import Pipeline
@@ -37,7 +37,7 @@ class Topic:
 
 
 def find_topic(
-    spark: SparkSession, kafka: KafkaConfig, topic: str | None = None, setting: str = "kafka.topic"
+    spark: SparkSession, kafka: KafkaConfig, topic: str | None = None, setting: str | None = None
 ) -> Topic:
     """Ask the cluster for the topic.
 
@@ -45,7 +45,7 @@ def find_topic(
         spark: the session, whose JVM has the Kafka client.
         kafka: the address, the topic and how long to wait.
         topic: another topic than `kafka.topic`.
-        setting: where the user has named it, for messages.
+        setting: where the user has named it, for messages; `topic` of the cluster if it is None.
 
     Raises:
         ConfigError: there is no such topic, or the client refuses its settings.
@@ -56,16 +56,14 @@ def find_topic(
         return topic_of(described(admin, kafka, topic_name, setting))
 
 
-def described(
-    admin: Admin, kafka: KafkaConfig, topic: str, setting: str = "kafka.topic", *options: Any
-) -> Any:
+def described(admin: Admin, kafka: KafkaConfig, topic: str, setting: str | None = None, *options: Any) -> Any:
     """Return what the cluster says of a topic, as Kafka's own `TopicDescription`.
 
     Args:
         admin: a client of the cluster.
         kafka: the address, for messages.
         topic: the topic.
-        setting: where the user has named it, for messages.
+        setting: where the user has named it, for messages; `topic` of the cluster if it is None.
         options: Kafka's own `DescribeTopicsOptions`, if there are any.
 
     Raises:
@@ -78,8 +76,8 @@ def described(
     except Py4JJavaError as error:
         if _MISSING in str(error.java_exception):
             raise ConfigError(
-                f"{setting}: there is no topic '{topic}' at {kafka.bootstrap_servers}; create it, or name"
-                " another"
+                f"{setting or kafka.setting('topic')}: there is no topic '{topic}' at"
+                f" {kafka.bootstrap_servers}; create it, or name another"
             ) from None
         raise
 
@@ -171,15 +169,45 @@ def require_same_topic(pipeline: Pipeline, topic: Topic) -> None:
     """Make sure that the topic is the one that bronze was filled from; the first one is remembered.
 
     Raises:
-        SourceError: it is another.
+        SourceError: it is another, or bronze knows it as that of another cluster.
     """
-    bronze = pipeline.table("bronze")
+    bronze, kafka = pipeline.table("bronze"), pipeline.config.kafka
     stored = topic_of_bronze(pipeline)
-    if stored is None:
-        set_table_property(pipeline.spark, bronze, TOPIC_ID, hidden(topic.topic_id))
-    elif stored != topic.topic_id:
+    if stored == topic.topic_id:
+        return
+    others = [name for name, known in topics_of_bronze(pipeline).items() if known == topic.topic_id]
+    if others:
+        name = others[0] or "the first cluster"
         raise SourceError(
-            f"kafka.topic: '{topic.name}' is not the topic that {bronze} was filled from: found id"
-            f" {topic.topic_id}, expected {stored}. It was deleted and recreated, or the address is"
+            f"{kafka.setting('bootstrap_servers')}: found topic '{topic.name}' with id {topic.topic_id},"
+            f" which {bronze} knows as that of {name}: clusters were renamed or swapped, or this address is"
+            " that of the same cluster. Its records would come again, under other coordinates. Nothing was"
+            " read or decided. Give each cluster the name that it had; see docs/clusters.md, 'Names'"
+        )
+    if stored is None:
+        set_table_property(pipeline.spark, bronze, topic_key(kafka.cluster), hidden(topic.topic_id))
+    else:
+        raise SourceError(
+            f"{kafka.setting('topic')}: '{topic.name}' is not the topic that {bronze} was filled from: found"
+            f" id {topic.topic_id}, expected {stored}. It was deleted and recreated, or the address is"
             " that of another cluster. See docs/runbook.md, 'The topic was recreated'"
+        )
+
+
+def require_known_clusters(pipeline: Pipeline) -> None:
+    """Make sure that the configuration has each cluster that bronze was filled from.
+
+    Else nobody would ask that cluster whether bronze has all of its records.
+
+    Raises:
+        SourceError: it lacks one.
+    """
+    configured = {source.cluster for source in pipeline.config.sources()}
+    lacking = sorted(name for name in topics_of_bronze(pipeline) if name and name not in configured)
+    if lacking:
+        raise SourceError(
+            f"{pipeline.table('bronze')} was filled from clusters that kafka.clusters does not have: found"
+            f" {', '.join(lacking)}, expected {', '.join(filter(None, configured)) or 'none'}. Nothing was"
+            " decided. Put them back, under the same names; a cluster that is lost for good gets retired:"
+            " true. See docs/clusters.md, 'Names'"
         )

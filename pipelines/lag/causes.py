@@ -62,6 +62,12 @@ def _records_left(evidence: Evidence) -> Symptom:
     return _symptom("records_left", records=evidence.records, behind_s=evidence.behind_s)
 
 
+def _unreachable(evidence: Evidence) -> Diagnosis | None:
+    if evidence.unreachable is None:
+        return None
+    return Diagnosis("kafka", (_symptom("no_answer", failure=evidence.unreachable),), 1.0, "restore_brokers")
+
+
 def _other_topic(evidence: Evidence) -> Diagnosis | None:
     if evidence.health and evidence.health.is_other:
         return Diagnosis("other_topic", (_symptom("another_topic"),), 1.0, "topic_recreated")
@@ -315,6 +321,7 @@ def _catching_up(evidence: Evidence) -> Diagnosis | None:
 
 
 _RULES: Final[tuple[Callable[[Evidence], Diagnosis | None], ...]] = (
+    _unreachable,
     _other_topic,
     _lost,
     _lacking,

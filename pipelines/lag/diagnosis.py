@@ -50,6 +50,7 @@ SymptomKind = Literal[
     "soon_deleted",
     "read_in",
     "no_catch_up",
+    "no_answer",
     "no_leader",
     "slow_source",
     "not_in_sync",

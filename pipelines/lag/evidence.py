@@ -84,6 +84,8 @@ class Evidence:
         usual_rate_in: Records that came each second in the hour before the last minutes; None if unknown.
         health: Of the topic, for the stage that reads it.
         wanted_executors: How many executors the configuration asks for; None if it does not say.
+        cluster: Of ingest, the cluster that it reads; None for the first.
+        unreachable: Why that cluster was not asked, if it does not answer and others do not depend on it.
     """
 
     stage: Query
@@ -98,6 +100,13 @@ class Evidence:
     usual_rate_in: float | None = None
     health: TopicHealth | None = None
     wanted_executors: int | None = None
+    cluster: str | None = None
+    unreachable: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The stage, with the cluster if it is a further one, such as `ingest@eu`."""
+        return self.stage if self.cluster is None else f"{self.stage}@{self.cluster}"
 
     @property
     def records(self) -> int:

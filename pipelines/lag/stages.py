@@ -15,6 +15,7 @@ from pipelines.delta.io import small_rows
 from pipelines.delta.record_tables import topic_of_bronze
 from pipelines.delta.stream_position import first_unread_version, unread_rows
 from pipelines.delta.tables import exists, version
+from pipelines.errors import InfrastructureError
 from pipelines.kafka.backlog import Backlog, PartitionBacklog, backlog
 from pipelines.lag.evidence import Evidence, PartitionLag, TopicHealth
 from pipelines.spark.checkpoints import offsets_of, planned_at, query_files
@@ -35,9 +36,24 @@ def stages(pipeline: Pipeline) -> Iterator[Evidence]:
     """
     fed: float | None = None
     for query in pipeline.config.streams:
-        evidence = replace(_evidence(pipeline, query), fed=fed)
-        yield evidence
-        fed = evidence.rate_out
+        rates = list[float | None]()
+        for source in _sources(pipeline, query):
+            evidence = replace(
+                _evidence(source, query) if source is pipeline else _evidence_of_cluster(source),
+                fed=fed,
+                cluster=source.config.cluster,
+            )
+            yield evidence
+            rates.append(evidence.rate_out)
+        known = [rate for rate in rates if rate is not None]
+        fed = sum(known) if len(known) == len(rates) and rates else None
+
+
+def _sources(pipeline: Pipeline, query: Query) -> tuple[Pipeline, ...]:
+    """Return the pipeline as it is for each stream of a stage: of ingest one for each cluster in use."""
+    if query != "ingest":
+        return (pipeline,)
+    return tuple(source for source in pipeline.sources() if not source.config.kafka.retired)
 
 
 def _evidence(pipeline: Pipeline, query: Query) -> Evidence:
@@ -48,6 +64,14 @@ def _evidence(pipeline: Pipeline, query: Query) -> Evidence:
             return _behind_table(pipeline, query, _of_speed, "bronze")
         case "publish":
             return _behind_table(pipeline, query, _of_publish, "speed layer")
+
+
+def _evidence_of_cluster(source: Pipeline) -> Evidence:
+    """Return what is known of the ingest of one of several clusters: one that is down hides no other."""
+    try:
+        return _behind_kafka(source)
+    except InfrastructureError as error:
+        return replace(_with_stream(source, "ingest", ()), unreachable=str(error))
 
 
 def _behind_kafka(pipeline: Pipeline) -> Evidence:
@@ -79,7 +103,8 @@ def _behind_table(
 def streams(pipeline: Pipeline) -> Iterator[Evidence]:
     """Yield what the files of each stage's stream say; neither Kafka nor a table is asked for its lag."""
     for stage in pipeline.config.streams:
-        yield _with_stream(pipeline, stage, ())
+        for source in _sources(pipeline, stage):
+            yield replace(_with_stream(source, stage, ()), cluster=source.config.cluster)
 
 
 def _is_other_topic(pipeline: Pipeline, found: Backlog) -> bool:

@@ -31,6 +31,7 @@ EVIDENCE: Final[dict[SymptomKind, str]] = {
     "soon_deleted": "Kafka deletes unread records of partition {partition} in {deleted_s}",
     "read_in": "at present rates all is read in {read_s}",
     "no_catch_up": "it does not catch up now",
+    "no_answer": "the cluster does not answer: {failure}",
     "no_leader": "partitions without a leader: {partitions}",
     "slow_source": "asking Kafka for offsets takes {share:.0%} of a micro-batch",
     "not_in_sync": "partitions with replicas that are not in sync: {partitions}",

@@ -187,12 +187,19 @@ class BronzeIndex:
         apart = F.col("ingested_from").isNotNull() & straddles
         batches = (
             valid.where(~apart)
-            .select(F.col("ingested_at").alias("at"), "newest", "clock")
-            .unionByName(valid.where(apart).selectExpr("inline(batches)").drop("commit"))
+            .select(F.col("ingested_at").alias("at"), "commit", "newest", "clock")
+            .unionByName(valid.where(apart).selectExpr("inline(batches)"))
         )
         moved = F.expr(moved_by(by_clock, "at", "newest", "clock"))
-        by_batch = batches.groupBy(F.greatest("at", F.lit(since)).alias("_ingested_at"))
-        return by_batch.agg(F.max(moved).alias("_newest"))
+        together = F.greatest("at", F.lit(since)).alias("_ingested_at")
+        commit = F.when(F.col("at") >= F.lit(since), F.col("commit")).alias("commit")
+        by_batch = batches.groupBy(together, commit).agg(F.max(moved).alias("moved"))
+        # Of several clusters a micro-batch may be read after one of a later ingestion that was committed
+        # before it.
+        in_order = Window.orderBy(F.col("commit").asc_nulls_first(), "_ingested_at")
+        committed = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+        newest = by_batch.select("_ingested_at", F.max("moved").over(committed).alias("newest"))
+        return newest.groupBy("_ingested_at").agg(F.max("newest").alias("_newest"))
 
     def micro_batches(self) -> DataFrame:
         """Return each micro-batch, by the moment of its ingestion: `at timestamp, commit bigint`."""

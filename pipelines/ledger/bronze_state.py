@@ -8,12 +8,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.delta.io import read, small_rows
-from pipelines.delta.record_tables import topic_of_bronze
+from pipelines.delta.record_tables import first_topic_of_bronze
 from pipelines.delta.tables import shape, small_frame, table_id
 from pipelines.delta.time_travel import commit_hash
 from pipelines.errors import SourceError
 from pipelines.ledger.offset_ranges import PartitionOffsets
-from pipelines.ledger.retention_marks import first_whole_day
+from pipelines.ledger.retention_marks import first_kept_day
 from pipelines.spark.pipeline import Pipeline
 
 _SHOWN: Final = 5
@@ -70,8 +70,8 @@ def bronze_state(pipeline: Pipeline, version: int) -> BronzeState:
         version,
         table_id(spark, table),
         commit_hash(spark, table, version),
-        topic_of_bronze(pipeline),
-        first_whole_day(pipeline),
+        first_topic_of_bronze(pipeline),
+        first_kept_day(pipeline),
     )
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from pipelines.config.commands import command
 from pipelines.delta.io import append, on_days, read, small_rows
-from pipelines.delta.record_tables import FORGOTTEN, ensure_forgettable, topic_of_bronze
+from pipelines.delta.record_tables import FORGOTTEN, ensure_forgettable, first_topic_of_bronze
 from pipelines.delta.tables import exists, shape, small_frame
 from pipelines.errors import SourceError
 from pipelines.ledger.catalog import FORGOTTEN_PLACES, rows_of
@@ -39,7 +39,7 @@ def remember_places(pipeline: Pipeline, records: DataFrame, run_id: str) -> None
         new = new.join(known_places.select(*COORDINATES), [*COORDINATES], "left_anti")
     columns = {
         "pipeline": F.lit(pipeline.config.name),
-        "topic_id": F.lit(topic_of_bronze(pipeline)).cast("string"),
+        "topic_id": F.lit(first_topic_of_bronze(pipeline)).cast("string"),
         "forgotten_at": F.current_timestamp(),
         "run_id": F.lit(run_id),
     }
@@ -53,10 +53,15 @@ def places(pipeline: Pipeline) -> DataFrame | None:
     """
     if not FORGOTTEN_PLACES.exists(pipeline):
         return None
-    topic_id = topic_of_bronze(pipeline)
-    of_topic = F.col("topic_id") == topic_id if topic_id else F.expr("topic_id IS NULL")
+    topic_id = first_topic_of_bronze(pipeline)
+    of_pipeline = F.expr(f"topic_id IS NULL AND {rows_of(pipeline)}")
     if topic_id is None:
-        of_topic &= F.expr(rows_of(pipeline))
+        of_topic = of_pipeline
+    else:
+        of_topic = F.col("topic_id") == topic_id
+        if pipeline.config.kafka.has_others:
+            # The first cluster may have been read only after records of another were forgotten.
+            of_topic |= of_pipeline
     forgotten = read(pipeline.spark, FORGOTTEN_PLACES.path(pipeline)).where(of_topic)
     newest = (F.max(column).alias(column) for column in (EVENT_TIME, "forgotten_at"))
     return None if forgotten.isEmpty() else forgotten.groupBy(*COORDINATES).agg(*newest)

@@ -8,7 +8,14 @@ from zoneinfo import ZoneInfo
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.table_properties import SPEED_FROM, WHOLE_FROM, parsed, table_property
+from pipelines.delta.table_properties import (
+    SPEED_FROM,
+    WHOLE_FROM,
+    key_of_cluster,
+    parsed,
+    properties_of_clusters,
+    table_property,
+)
 from pipelines.delta.tables import exists
 from pipelines.errors import ConfigError
 from pipelines.spark.pipeline import Pipeline
@@ -42,8 +49,25 @@ def require_whole(pipeline: Pipeline, days: Sequence[date]) -> None:
 
 
 def first_whole_day(pipeline: Pipeline) -> date | None:
-    """Return the first day of which bronze lacks no record that was removed; None if none ever was."""
-    return _kept_day(pipeline.spark, pipeline.table("bronze"), WHOLE_FROM)
+    """Return the first day of which bronze lacks no record that was removed; None if none ever was.
+
+    That is the latest of what bronze says of each cluster. Each has a property of its own, so that of two
+    ingests that begin at once neither takes back what the other says.
+    """
+    spark, table = pipeline.spark, pipeline.table("bronze")
+    if not exists(spark, table):
+        return None
+    by_cluster = properties_of_clusters(spark, table, WHOLE_FROM)
+    days = (
+        parsed(table, key_of_cluster(WHOLE_FROM, name), day, date.fromisoformat)
+        for name, day in by_cluster.items()
+    )
+    return max(days, default=None)
+
+
+def first_kept_day(pipeline: Pipeline, cluster: str | None = None) -> date | None:
+    """Return what bronze says of one cluster, see `first_whole_day`; of the first also for retention."""
+    return _kept_day(pipeline.spark, pipeline.table("bronze"), key_of_cluster(WHOLE_FROM, cluster))
 
 
 def speed_from(pipeline: Pipeline) -> date | None:

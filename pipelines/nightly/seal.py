@@ -15,12 +15,12 @@ from pipelines.kafka.ingest_position import ends_since
 from pipelines.kafka.known_gaps import is_known_gap
 from pipelines.kafka.same_log import require_same_log
 from pipelines.kafka.topic_offsets import BrokerOffsets, readable_offsets, records_within
-from pipelines.kafka.topics import find_topic, require_same_topic
+from pipelines.kafka.topics import find_topic, require_known_clusters, require_same_topic
 from pipelines.ledger.bronze_index import BronzeIndex
 from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.leases import Lease
 from pipelines.ledger.offset_ranges import PartitionOffsets
-from pipelines.spark.checkpoints import first_offsets
+from pipelines.spark.checkpoints import first_offsets, has_begun, query_files
 from pipelines.spark.pipeline import Pipeline
 
 _LOOK_EVERY_S: Final = 2.0
@@ -40,6 +40,9 @@ def seal(pipeline: Pipeline, last: date, lease: Lease) -> BronzeIndex:
     does not count: Kafka is asked whether there are any between the last one in bronze and that end. What
     producers send after it is late.
 
+    Of several clusters that holds for each that is not retired: a day of which one of them may have more is
+    not sealed, and neither is any while one does not answer.
+
     Args:
         pipeline: The pipeline.
         last: the last of the days that are to be rebuilt.
@@ -49,7 +52,7 @@ def seal(pipeline: Pipeline, last: date, lease: Lease) -> BronzeIndex:
         The index of the bronze that was sealed.
 
     Raises:
-        SourceError: bronze lacks something; the message says what.
+        SourceError: bronze lacks something, or knows a cluster that is not configured; the message says what.
         ConfigError: the cluster has no such topic; or `audit.known_gaps` names offsets that are to come.
         InfrastructureError: the cluster does not answer.
     """
@@ -60,7 +63,7 @@ def seal(pipeline: Pipeline, last: date, lease: Lease) -> BronzeIndex:
             f"{last} can be sealed at {end:%Y-%m-%d %H:%M:%S} UTC, when it has been over for"
             " batch.seal_grace; start again then"
         )
-    topic = _Topic(pipeline) if config.batch.seal_by == "kafka" else None
+    topics = _topics(pipeline)
     for attempt in Retrying(
         retry=retry_if_exception_type(_NotYet),
         stop=stop_after_delay(config.batch.seal_wait),
@@ -72,29 +75,54 @@ def seal(pipeline: Pipeline, last: date, lease: Lease) -> BronzeIndex:
             index = index_bronze(pipeline, bronze, lease)
             offset_ranges = index.offsets()
             _require_records(pipeline, offset_ranges, last)
-            if topic is not None:
-                require_none_lacking(config, last, topic.lacking(offset_ranges, end))
-    if topic is not None:
+            for topic in topics:
+                require_none_lacking(topic.config, last, topic.lacking(offset_ranges, end))
+    for topic in topics:
         topic.require_same_log(offset_ranges)
     return index
 
 
+def _topics(pipeline: Pipeline) -> list["_Topic"]:
+    """Return the topics that are asked: of each cluster that is not retired, if Kafka is asked at all."""
+    require_known_clusters(pipeline)
+    if pipeline.config.batch.seal_by != "kafka":
+        return []
+    return [_Topic(source) for source in pipeline.sources() if not source.config.kafka.retired]
+
+
 class _Topic:
-    """The topic as it was when a run began: what it had then no longer changes."""
+    """The topic of a cluster as it was when a run began: what it had then no longer changes."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         spark, config = pipeline.spark, pipeline.config
-        self._pipeline = pipeline
+        self._pipeline, self.config = pipeline, config
+        self._require_begun()
         self._topic = topic = find_topic(spark, config.kafka)
         require_same_topic(pipeline, topic)
         self.broker_offsets = readable_offsets(spark, config.kafka, topic)
         ends = {number: broker.end for number, broker in self.broker_offsets.items()}
-        require_known_gaps_past(config, ends, f"topic {config.kafka.topic}")
+        require_known_gaps_past(config, ends, f"topic {config.kafka.source_topic}")
         began_late = config.kafka.starting_offsets == "latest"
         began = first_offsets(spark, pipeline.checkpoint("ingest")) if began_late else {}
         self._began = began.get(config.kafka.topic, {})
         # By partition and range of offsets, whether there are records.
         self._has_records: dict[tuple[int, range], bool] = {}
+
+    def _require_begun(self) -> None:
+        """Make sure that ingest has begun with the cluster, if it is one of several.
+
+        Only then does bronze know its topic, and which days are incomplete since records had been deleted.
+
+        Raises:
+            SourceError: it has not.
+        """
+        spark, kafka = self._pipeline.spark, self.config.kafka
+        files = query_files(spark, self._pipeline.checkpoint("ingest"))
+        if kafka.has_others and not has_begun(spark, files):
+            raise SourceError(
+                f"{self._pipeline.table('bronze')}: nothing was read yet from {kafka.source_topic} of"
+                f" {kafka.setting('bootstrap_servers')}; {_catch_up(self.config)}"
+            )
 
     def require_same_log(self, offset_ranges: Sequence[PartitionOffsets]) -> None:
         """Make sure that Kafka has the records that bronze has, as far as their last ones show.
@@ -111,9 +139,7 @@ class _Topic:
         Raises:
             SourceError: offsets are gone from Kafka, and bronze does not have them.
         """
-        of_topic = [
-            offsets for offsets in offset_ranges if offsets.topic == self._pipeline.config.kafka.topic
-        ]
+        of_topic = [offsets for offsets in offset_ranges if offsets.topic == self.config.kafka.source_topic]
         seen = ends_since(self._pipeline, end)
         seen_offsets = {
             number: BrokerOffsets(broker.earliest, min(broker.end, seen.get(number, broker.end)))
@@ -174,7 +200,7 @@ def require_known_gaps_past(config: PipelineConfig, ends: Mapping[int, int], sou
 
 
 def _last_offsets(config: PipelineConfig, offset_ranges: Sequence[PartitionOffsets]) -> dict[int, int]:
-    return {each.partition: each.last for each in offset_ranges if each.topic == config.kafka.topic}
+    return {each.partition: each.last for each in offset_ranges if each.topic == config.kafka.source_topic}
 
 
 def above_bronze(
@@ -239,7 +265,8 @@ def require_none_lacking(config: PipelineConfig, last: date, lacking: Mapping[in
     if not lacking:
         return
     shown = [
-        f"{config.kafka.topic}-{number} is in bronze up to offset {offsets.start:,}, needed {offsets.stop:,}"
+        f"{config.kafka.source_topic}-{number} is in bronze up to offset {offsets.start:,}, needed"
+        f" {offsets.stop:,}"
         for number, offsets in list(lacking.items())[:_SHOWN]
     ]
     more = [f"and {len(lacking) - _SHOWN} more partitions"] if len(lacking) > _SHOWN else []
@@ -257,7 +284,7 @@ def _gone(
     config: PipelineConfig, gone: Mapping[int, int], broker_offsets: Mapping[int, BrokerOffsets]
 ) -> str:
     shown = [
-        f"{config.kafka.topic}-{number}: offsets {start:,} to {broker_offsets[number].earliest - 1:,}"
+        f"{config.kafka.source_topic}-{number}: offsets {start:,} to {broker_offsets[number].earliest - 1:,}"
         for number, start in list(gone.items())[:_SHOWN]
     ]
     return (

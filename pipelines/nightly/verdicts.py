@@ -10,7 +10,7 @@ from pipelines.audit.rebuild_diff import Changes
 from pipelines.durations import days_in_a_row
 from pipelines.errors import AuditFailed
 from pipelines.ledger.certifications import Certified, Verdict, VerdictStatus
-from pipelines.ledger.checks import LATE_WITHIN_LIMIT
+from pipelines.ledger.checks import CLUSTERS_ASKED, LATE_WITHIN_LIMIT
 from pipelines.nightly.rebuild_plan import Due
 
 _log = logging.getLogger(__name__)
@@ -210,8 +210,17 @@ def night_result(run: Run, audit: Audit, decided: Sequence[Verdict], due: Due) -
         bronze_version=run.bronze_version,
         late_days_left=tuple(due.left),
         missed_days_left=tuple(due.never_certified),
-        warnings=_many_late(audit),
+        warnings=(*_not_asked(audit), *_many_late(audit)),
     )
+
+
+def _not_asked(audit: Audit) -> tuple[str, ...]:
+    """Return what is certified without the word of a cluster, as text; the log warns of it."""
+    named = (each for each in audit.checks if (each.name, each.status) == (CLUSTERS_ASKED, "warned"))
+    warnings = tuple({each.observed: f"clusters {each.observed}: {each.detail}" for each in named}.values())
+    for warning in warnings:
+        _log.warning("%s", warning)
+    return warnings
 
 
 def _many_late(audit: Audit) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from pipelines.config.model import KafkaConfig
+from pipelines.config.kafka import KafkaConfig
 from pipelines.kafka.admin import Admin, admin_client, kafka_error_text
 from pipelines.kafka.topics import find_topic
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from pipelines.config.model import KafkaConfig
+from pipelines.config.kafka import KafkaConfig
 from pipelines.config.values import RackMode
 from pipelines.racks.topology import broker_racks
 from pipelines.spark.stream_metrics import StreamMetric

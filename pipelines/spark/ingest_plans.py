@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from pipelines.config.clusters import micros_of
 from pipelines.config.model import PipelineConfig
 from pipelines.spark.checkpoints import kafka_offsets_in, offsets_of, planned_at, query_files, sources_of
 from pipelines.spark.pipeline import Pipeline
@@ -10,7 +11,10 @@ from pipelines.spark.pipeline import Pipeline
 
 @dataclass(frozen=True)
 class Plan:
-    """A micro-batch: the offsets at which it ends, by partition, and when it was planned."""
+    """A micro-batch: the offsets at which it ends, by partition, and when it was planned.
+
+    What it brings is in bronze as ingested at this moment.
+    """
 
     ends: dict[int, int]
     at: datetime
@@ -19,7 +23,10 @@ class Plan:
 def plan_of(pipeline: Pipeline, batch: int) -> Plan | None:
     """Return the plan of a micro-batch of ingest; None if the checkpoint no longer has it, or not yet."""
     text = offsets_of(pipeline.spark, pipeline.checkpoint("ingest"), batch)
-    return Plan(offsets_in(sources_of(text)[0], pipeline.config), planned_at(text)) if text else None
+    if text is None:
+        return None
+    at = planned_at(text) + micros_of(pipeline.config.cluster)
+    return Plan(offsets_in(sources_of(text)[0], pipeline.config), at)
 
 
 def ends_of(pipeline: Pipeline, batch: int) -> dict[int, int]:

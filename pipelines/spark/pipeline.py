@@ -1,6 +1,6 @@
 """What a pipeline works with: its session, its configuration and its contract."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
@@ -37,6 +37,13 @@ class Pipeline:
         runs goes by the setting instead, since they may have another key.
         """
         return effective_horizon(self.contract, self.config.batch.dedup_horizon_days)
+
+    def sources(self) -> tuple["Pipeline", ...]:
+        """Return the pipeline as it is for the source of each cluster, the first cluster's first.
+
+        With one cluster that is the pipeline itself. See `PipelineConfig.sources`.
+        """
+        return tuple(replace(self, config=config) for config in self.config.sources())
 
     def table(self, layer: Layer) -> str:
         """Return the path of one of this pipeline's tables."""

@@ -76,7 +76,8 @@ def _note_refusal(pipeline: Pipeline, query: Query, began: datetime, failure: st
 
 def _labels(pipeline: Pipeline, query: Query) -> dict[str, str]:
     """Return what every metric of a stream is labelled with."""
-    return {"pipeline": pipeline.name, "env": pipeline.config.env, "stream": query}
+    cluster = {"cluster": pipeline.config.cluster} if pipeline.config.cluster else {}
+    return {"pipeline": pipeline.name, "env": pipeline.config.env, "stream": query, **cluster}
 
 
 class StreamMonitor:
@@ -131,7 +132,9 @@ class StreamMonitor:
         # Its library takes time to import, which other commands need not wait for.
         from pipelines.spark.stream_server import StreamServer
 
-        address = (metrics.host, metrics.port + STREAMS[query].port)
+        number = pipeline.config.kafka.number
+        offset = len(STREAMS) - 1 + number if number else STREAMS[query].port
+        address = (metrics.host, metrics.port + offset)
         return StreamServer(address, _labels(pipeline, query), lambda: self._progress, self.metrics)
 
     def metrics(self) -> Iterator[StreamMetric]:

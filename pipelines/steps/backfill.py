@@ -10,6 +10,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
+from pipelines.config.clusters import require_one_cluster
 from pipelines.delta.backfill_writer import BackfillWriter, backfill_writer
 from pipelines.delta.clocks import require_same_clock
 from pipelines.delta.read_ahead import require_not_read_ahead
@@ -105,13 +106,14 @@ def backfill(
 
     Raises:
         ConfigError: there is no such topic or partition; or bronze would get a gap before its first record,
-            or behind its last one.
+            or behind its last one; or the pipeline has several clusters.
         OffsetsGone: Kafka no longer has some of what was asked for; all else is in bronze.
         SourceError: there is no bronze, or the topic is not the one that it was filled from, or has other
             records under its offsets; or bronze was restored and its reader was not.
         InfrastructureError: another backfill is at work, or has taken over; or ingest's commits left no room
             for one; or the cluster does not answer; or the clock is ahead.
     """
+    require_one_cluster(pipeline.config.kafka.clusters, "backfill")
     require_table(pipeline, "bronze")
     require_not_read_ahead(pipeline, "bronze")
     # Before the plan: what retention removes afterwards must not come back.

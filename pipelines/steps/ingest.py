@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from pipelines.config.model import PipelineConfig
 from pipelines.config.risks import refusal
 from pipelines.config.streams import STREAMS
 from pipelines.delta.checkpoint_fit import BEGIN
@@ -17,7 +18,13 @@ from pipelines.delta.idempotent_writer import OnceWriter
 from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.record_tables import ensure_bronze
 from pipelines.delta.stream_check import check_ingest, note_tables, require_fit
-from pipelines.delta.table_properties import TOPIC_ID, WHOLE_FROM, hidden, set_table_property
+from pipelines.delta.table_properties import (
+    WHOLE_FROM,
+    hidden,
+    key_of_cluster,
+    set_table_property,
+    topic_key,
+)
 from pipelines.errors import ConfigError
 from pipelines.kafka.ingest_position import Continuation, behind_or_ahead, continuation, first_start
 from pipelines.kafka.log_start import deleted_until
@@ -26,7 +33,7 @@ from pipelines.kafka.same_log import last_offsets, require_same_log
 from pipelines.kafka.source import read_envelopes
 from pipelines.kafka.topics import Topic, find_topic, require_same_topic
 from pipelines.ledger.forgotten_places import emptied_on_arrival, places_ahead
-from pipelines.ledger.retention_marks import first_whole_day, last_event_day
+from pipelines.ledger.retention_marks import first_kept_day, last_event_day
 from pipelines.racks.traffic import RackTraffic, RackTrafficMeter
 from pipelines.spark.checkpoints import QueryFiles, has_begun, query_files
 from pipelines.spark.ingest_plans import ends_of, offsets_in, read_until
@@ -85,13 +92,14 @@ def ingest(pipeline: Pipeline, *, once: bool) -> IngestResult:
         InfrastructureError: the cluster or the lake does not answer; or the clock is behind.
     """
     spark, config = pipeline.spark, pipeline.config
+    _refuse_retired(config)
     topic = find_topic(spark, config.kafka)
     files = check_ingest(pipeline)
     _refuse_latest(pipeline, files)
     require_not_read_ahead(pipeline, *STREAMS["ingest"].tables)
     # Before a commit of this run is the newest.
     require_not_behind(pipeline)
-    ensure_bronze(pipeline, {TOPIC_ID: hidden(topic.topic_id)})
+    ensure_bronze(pipeline, {topic_key(config.cluster): hidden(topic.topic_id)})
     require_same_topic(pipeline, topic)
     require_fit(config, "ingest", behind_or_ahead(pipeline, topic, files))
     require_same_log(pipeline, topic, last_offsets(pipeline, topic))
@@ -100,7 +108,7 @@ def ingest(pipeline: Pipeline, *, once: bool) -> IngestResult:
         _note_incomplete_days(pipeline, start)
     starting = start.starting_offsets if start else None
     note_tables(pipeline, "ingest", files)
-    _log.info("reading topic %s, %d partitions", topic.name, topic.partitions)
+    _log.info("reading topic %s, %d partitions", config.kafka.source_topic, topic.partitions)
     reading = RackTrafficMeter(spark, config.kafka) if config.kafka.rack.executor_variable else None
     writer = OnceWriter(pipeline.table("bronze"), files.in_flight)
     with offsets_group(spark, config.kafka, config.offsets_group) as group:
@@ -195,6 +203,19 @@ class _OffsetRequests:
             self._at = datetime.now(UTC)
 
 
+def _refuse_retired(config: PipelineConfig) -> None:
+    """Make sure that no run reads from a cluster that nightly runs do not ask.
+
+    Raises:
+        ConfigError: it would.
+    """
+    if config.kafka.retired:
+        raise ConfigError(
+            f"{config.kafka.setting('retired')}: found true, expected false to read from this cluster, which"
+            " nightly runs do not ask: what it has could be missing from certified days. Remove the setting"
+        )
+
+
 def _refuse_latest(pipeline: Pipeline, files: QueryFiles) -> None:
     """Make sure that a first start skips no record, unless the configuration says so by name.
 
@@ -207,7 +228,8 @@ def _refuse_latest(pipeline: Pipeline, files: QueryFiles) -> None:
     if BEGIN in files.note or has_begun(pipeline.spark, files):
         return
     raise ConfigError(
-        f"kafka.starting_offsets: {refusal('starting_offsets_latest', 'latest on a first start', 'earliest')}"
+        f"{config.kafka.setting('starting_offsets')}:"
+        f" {refusal('starting_offsets_latest', 'latest on a first start', 'earliest')}"
     )
 
 
@@ -250,7 +272,7 @@ def _note_incomplete_days(pipeline: Pipeline, start: Continuation) -> None:
     if sent is None:
         return
     last = last_event_day(sent, pipeline.config.decode.max_future, pipeline.contract.zone)
-    first_whole, before = last + timedelta(days=1), first_whole_day(pipeline)
+    first_whole, before = last + timedelta(days=1), first_kept_day(pipeline, pipeline.config.cluster)
     if before is not None and before >= first_whole:
         return
     _log.warning(
@@ -259,7 +281,8 @@ def _note_incomplete_days(pipeline: Pipeline, start: Continuation) -> None:
         " docs/runbook.md, 'After a loss'",
         *(start.topic, sent.strftime("%Y-%m-%d %H:%M:%S UTC"), first_whole),
     )
-    set_table_property(pipeline.spark, pipeline.table("bronze"), WHOLE_FROM, first_whole.isoformat())
+    key = key_of_cluster(WHOLE_FROM, pipeline.config.cluster)
+    set_table_property(pipeline.spark, pipeline.table("bronze"), key, first_whole.isoformat())
 
 
 def _in_bronze(pipeline: Pipeline, starting: str | None) -> dict[int, int]:

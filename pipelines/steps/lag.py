@@ -38,5 +38,6 @@ def lag(pipeline: Pipeline) -> list[StageLag]:
 
 
 def _start(pipeline: Pipeline, evidence: Evidence) -> str:
-    start = command(pipeline.config, STREAMS[evidence.stage].job)
+    config = pipeline.config.source(evidence.cluster) if evidence.cluster else pipeline.config
+    start = command(config, STREAMS[evidence.stage].job)
     return f"{start} --once" if evidence.is_once else start

@@ -102,4 +102,4 @@ def _evaluation(stage: StageLag) -> Evaluation:
         "records": evidence.records,
         "behind_s": evidence.behind_s,
     }
-    return Evaluation(evidence.stage, standing_of(diagnosis.cause), details)
+    return Evaluation(evidence.name, standing_of(diagnosis.cause), details)

@@ -10,6 +10,7 @@ from pipelines.audit.audit import Audit, audit, record_audit
 from pipelines.audit.audited_days import AuditedDays, span_of
 from pipelines.audit.integrity_checks import fail_together
 from pipelines.audit.rebuild_diff import Changes, changes_by_day, moved_days
+from pipelines.config.clusters import retired
 from pipelines.contracts.event_days import Span
 from pipelines.delta.epochs import Commit, Stamp
 from pipelines.delta.event_tables import ensure_batch, events_schema
@@ -143,6 +144,8 @@ class _Tables:
             causes = {day: self.cause if why == "asked" else why for day, why in due.causes.items()}
             due = replace(due, causes=causes)
             detail.append(f"bronze version {index.version}")
+            if not_asked := retired(pipeline.config.kafka):
+                detail.append(f"not asked, as retired: {', '.join(not_asked)}")
         self._steps.days = due.days
         span = span_of(pipeline, due.days, first_whole_day(pipeline))
         pieces = slice_to_audit(pipeline, ledger, index, span.near)

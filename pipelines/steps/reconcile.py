@@ -108,7 +108,7 @@ def reconcile(pipeline: Pipeline) -> Reconciliation:
     lost = records_within(spark, config.kafka, behind)
     tails = {partition: Tail(until[partition], lost.get(partition, 0)) for partition in behind}
     findings = compare_offsets(topic.partitions, in_bronze, policy, tails)
-    result = Reconciliation(config.kafka.topic, topic, in_bronze, at, findings)
+    result = Reconciliation(config.kafka.source_topic, topic, in_bronze, at, findings)
     if result.missing:
         raise RecordsMissing(result)
     return result

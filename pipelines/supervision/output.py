@@ -20,7 +20,7 @@ class StreamName:
 
     Attributes:
         pipeline: the name of its pipeline.
-        stream: `ingest`, `speed` or `publish`.
+        stream: `ingest`, `speed` or `publish`; the ingest of a further cluster is `ingest@CLUSTER`.
     """
 
     pipeline: str

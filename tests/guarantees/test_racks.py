@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from benchmarks.racks import EXECUTORS, measured, replicas
 from demo.waiting import wait_until
+from pipelines.config.kafka import KafkaConfig
 from pipelines.config.loader import load_config
-from pipelines.config.model import KafkaConfig
 from pipelines.kafka.admin import admin_client
 from pipelines.racks.advice import advise
 from pipelines.racks.topology import describe_racks

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import SparkSession
 
 from demo.waiting import wait_until
-from pipelines.config.model import KafkaConfig
+from pipelines.config.kafka import KafkaConfig
 from pipelines.errors import InfrastructureError
 from pipelines.fault_points import Point, armed
 from pipelines.kafka.offsets_group import OffsetsGroup, offsets_group

@@ -149,7 +149,8 @@ def keys(model: type[BaseModel], above: str = "") -> Iterator[str]:
         models = [kind for kind in inner if issubclass(kind, BaseModel)]
         # The items of a list are explained where the list is.
         if models and get_origin(field.annotation) is not tuple:
-            yield from keys(models[0], f"{above}{name}.")
+            named = "NAME." if get_origin(field.annotation) is dict else ""
+            yield from keys(models[0], f"{above}{name}.{named}")
         elif name not in ("name", "env"):
             yield above + name
 
@@ -242,7 +243,7 @@ def test_every_yaml_block_is_accepted_where_it_says_that_it_stands(document: Pat
                 load_contract(path)
             case ("conf", env, "pipelines", file):
                 env = "prod" if env == "base" else env
-                environ = {"KAFKA_JAAS_CONFIG": "secret", "HOOK_AUTHORIZATION": "secret"}
+                environ = dict.fromkeys(("KAFKA_JAAS_CONFIG", "EU_JAAS", "HOOK_AUTHORIZATION"), "secret")
                 load_config(Path(file).stem, env=env, conf_dir=tmp_path / "conf", environ=environ)
             case other:
                 pytest.fail(

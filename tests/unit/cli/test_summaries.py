@@ -19,7 +19,7 @@ from pipelines.cli.job_runner import JobFailed
 from pipelines.cli.maintain import summary_of as summary_of_upkeep
 from pipelines.cli.nightly import summary_of_night, summary_of_validation
 from pipelines.cli.quarantine import summary_of_groups, summary_of_records, summary_of_replay
-from pipelines.cli.reconcile import message_of
+from pipelines.cli.reconcile import message_of, summary_of_clusters
 from pipelines.cli.reconcile import summary_of as summary_of_reconciliation
 from pipelines.cli.report import summary_of as summary_of_report
 from pipelines.cli.report import summary_of_metrics
@@ -323,6 +323,23 @@ def test_what_bronze_lacks_is_counted_apart_from_what_is_explained() -> None:
     )
     whole = summary_of_reconciliation(Reconciliation("flights", topic, {}, 7, []))
     assert whole["lines"] == ["bronze (version 7) holds all that flights has"]
+
+
+def test_what_bronze_lacks_of_several_clusters_is_told_for_each() -> None:
+    topic = TopicOffsets("id", {0: BrokerOffsets(0, 9)}, "delete")
+    lost = [OffsetDifference(0, "lost", 3, 2, 8)]
+    first, eu = Reconciliation("flights", topic, {}, 7, []), Reconciliation("eu/flights", topic, {}, 7, lost)
+    told = summary_of_clusters([first, eu], ["us"])
+    assert told["counts"] == {"partitions": 2, "missing": 3, "explained": 0, "not_read_yet": 0}
+    assert {name: each["counts"]["missing"] for name, each in told["clusters"].items()} == {
+        "flights": 0,
+        "eu/flights": 3,
+    }
+    assert told["lines"] == [
+        "bronze (version 7) holds all that flights has",
+        "MISSING  eu/flights-0 @ 3 records within 2..8: Kafka has them, and bronze does not",
+        "not asked, as retired: us",
+    ]
 
 
 def test_a_reset_tells_what_was_moved_and_what_the_stream_does_next() -> None:

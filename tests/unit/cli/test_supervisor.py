@@ -1,6 +1,7 @@
 """`oncelake run` says which stream is down, to people and by its exit code."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -35,6 +36,24 @@ def test_hooks_learn_at_once_of_a_stream_that_is_given_up(tmp_path: Path) -> Non
     hook = json.loads(told.read_text())
     assert (hook["job"], hook["pipeline"], hook["stream"]) == ("run", "flights", "speed")
     assert "logStore" in hook["error"]
+
+
+def test_each_cluster_has_an_ingest_of_its_own_but_a_retired_one() -> None:
+    words = ["--pipeline", "flights", "--streams", "ingest"]
+    words += ["--set", "kafka.clusters.eu.bootstrap_servers=eu:1"]
+    words += ["--set", "kafka.clusters.us.bootstrap_servers=us:1", "--set", "kafka.clusters.us.retired=true"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pipelines.cli", "run", *words, "--log-format", "json"],
+        # Refused before Spark starts.
+        env={**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": "x", "OTEL_EXPORTER_OTLP_PROTOCOL": "odd"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    *lines, summary = (json.loads(line) for line in done.stdout.splitlines())
+    assert {stream["stream"] for stream in summary["streams"]} == {"ingest", "ingest@eu"}
+    assert {line["stream"] for line in lines if "job" in line} == {"ingest", "ingest@eu"}
 
 
 def test_the_exit_code_is_the_gravest() -> None:

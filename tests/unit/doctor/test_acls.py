@@ -23,6 +23,16 @@ def test_a_pipeline_needs_acls_only_for_what_it_has() -> None:
     assert ("publish_stream", "Write", "events") in needed
 
 
+def test_each_cluster_that_is_read_needs_the_same() -> None:
+    eu = ("kafka.clusters.eu.bootstrap_servers=eu:1", "kafka.clusters.eu.topic=mirrored")
+    found = {(acl.servers, acl.resource, acl.name) for acl in listed(*eu) if acl.job == "ingest_stream"}
+    assert {each for each in found if each[0] == "eu:1"} == {
+        ("eu:1", "topic", "mirrored"),
+        ("eu:1", "group", "oncelake.local.flights.ingest.eu"),
+    }
+    assert not [acl for acl in listed(*eu, "kafka.clusters.eu.retired=true") if acl.servers == "eu:1"]
+
+
 def test_a_command_allows_what_is_needed_on_the_cluster_that_has_it() -> None:
     found = listed(*EVERYTHING, "publish.bootstrap_servers=other:1")
     (slots,) = (acl for acl in found if acl.job == "publish" and acl.resource == "transactional-id")

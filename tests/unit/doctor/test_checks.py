@@ -147,6 +147,18 @@ CASES = [
     Case("settings_for_one_run", "warning", configured("audit.layer_differences=warn"), "layer_diff"),
     Case("settings_for_one_run", "warning", configured("quarantine.max_share=1"), "max_share"),
     Case(
+        "clusters_not_looked_at",
+        "info",
+        configured("kafka.clusters.eu.bootstrap_servers=eu:1"),
+        "asks the first cluster, and not eu",
+    ),
+    Case(
+        "clusters_not_looked_at",
+        "info",
+        configured("kafka.clusters.eu.bootstrap_servers=eu:1", "kafka.clusters.eu.retired=true"),
+        "retired, so no run asks what they have: eu",
+    ),
+    Case(
         "nights_wait_for_ingest",
         "warning",
         configured("ingest.trigger_interval=11 seconds"),

@@ -2,8 +2,8 @@
 
 import pytest
 
+from pipelines.config.kafka import KafkaConfig
 from pipelines.config.loader import load_config
-from pipelines.config.model import KafkaConfig
 from pipelines.errors import ConfigError
 from pipelines.kafka.source import client_options, source_format, source_options
 

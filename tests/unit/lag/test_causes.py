@@ -24,6 +24,13 @@ EACH = 20
 WEEK = 7 * 86_400.0
 
 
+def test_a_cluster_that_does_not_answer_is_named_before_all_else() -> None:
+    evidence = replace(Stage(1).evidence, partitions=(), health=None, unreachable="eu:9092: no answer")
+    found = diagnose(evidence)
+    assert (found.cause, found.advice) == ("kafka", "restore_brokers")
+    assert [dict(each.figures) for each in found.evidence] == [{"failure": "eu:9092: no answer"}]
+
+
 class Stage:
     """A stage that keeps up, of some size; what a fault does to its figures is a function each."""
 
