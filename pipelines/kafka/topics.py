@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from pipelines.config.model import KafkaConfig
+from pipelines.config.model import KafkaConfig, PipelineConfig
 from pipelines.delta.record_tables import topic_of_bronze
 from pipelines.delta.table_properties import TOPIC_ID, hidden, set_table_property
 from pipelines.errors import ConfigError, SourceError
@@ -177,9 +177,19 @@ def require_same_topic(pipeline: Pipeline, topic: Topic) -> None:
     stored = topic_of_bronze(pipeline)
     if stored is None:
         set_table_property(pipeline.spark, bronze, TOPIC_ID, hidden(topic.topic_id))
-    elif stored != topic.topic_id:
+    else:
+        refuse_other_topic(pipeline.config, stored, topic)
+
+
+def refuse_other_topic(config: PipelineConfig, stored: str, topic: Topic) -> None:
+    """Compare the id of a topic with the one that bronze has stored.
+
+    Raises:
+        SourceError: they differ.
+    """
+    if stored != topic.topic_id:
         raise SourceError(
-            f"kafka.topic: '{topic.name}' is not the topic that {bronze} was filled from: found id"
-            f" {topic.topic_id}, expected {stored}. It was deleted and recreated, or the address is"
+            f"kafka.topic: '{topic.name}' is not the topic that {config.table('bronze')} was filled from:"
+            f" found id {topic.topic_id}, expected {stored}. It was deleted and recreated, or the address is"
             " that of another cluster. See docs/runbook.md, 'The topic was recreated'"
         )

@@ -9,7 +9,7 @@ from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError, SourceError
 from pipelines.kafka.topic_offsets import BrokerOffsets
 from pipelines.ledger.offset_ranges import PartitionOffsets
-from pipelines.nightly.seal import above_bronze, require_known_gaps_past, require_none_lacking
+from pipelines.nightly.seal_terms import above_bronze, require_known_gaps_past, require_none_lacking
 
 MIDNIGHT = datetime(2013, 1, 2, tzinfo=UTC)
 

@@ -1,0 +1,276 @@
+"""Whether bronze has all that was sent until the end of a day: the terms of the seal.
+
+What is asked of lake and cluster goes through `SealLake`: the simulation has a model of it.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Final, Protocol, TypeVar
+from zoneinfo import ZoneInfo
+
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_fixed
+
+from pipelines.config.commands import command
+from pipelines.config.model import PipelineConfig
+from pipelines.errors import ConfigError, SourceError
+from pipelines.kafka.ingest_position import ends_since
+from pipelines.kafka.ingest_state import IngestState
+from pipelines.kafka.known_gaps import is_known_gap
+from pipelines.kafka.same_log import require_same_log
+from pipelines.kafka.topic_offsets import BrokerOffsets
+from pipelines.ledger.offset_ranges import PartitionOffsets
+
+_LOOK_EVERY_S: Final = 2.0
+_SHOWN: Final = 5
+
+
+class _NotYet(SourceError):
+    """Bronze has not come far enough; it may in a moment."""
+
+
+class SealedIndex(Protocol):
+    """The index of a version of bronze."""
+
+    def offsets(self) -> Sequence[PartitionOffsets]:
+        """Return what that version holds of each partition."""
+
+
+Index_co = TypeVar("Index_co", bound=SealedIndex, covariant=True)
+
+
+class SealLake(Protocol[Index_co]):
+    """A lake whose days are sealed."""
+
+    @property
+    def config(self) -> PipelineConfig:
+        """The pipeline's configuration."""
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The zone in which days end."""
+
+    def now(self) -> datetime:
+        """Return the time."""
+
+    def elapsed_s(self) -> float:
+        """Return a number of seconds that grows evenly."""
+
+    def pause(self, seconds: float) -> None:
+        """Wait."""
+
+    def ingest(self) -> IngestState:
+        """Find the topic, and make sure that bronze was filled from it."""
+
+    def index(self) -> Index_co:
+        """Return the index of bronze as it is now."""
+
+
+def sealed(lake: SealLake[Index_co], last: date) -> Index_co:
+    """Wait until bronze has all of a day and of those before it; see `pipelines.nightly.seal.seal`."""
+    config = lake.config
+    end = end_of(last, lake.zone) + config.batch.seal_grace
+    if lake.now() < end:
+        raise SourceError(
+            f"{last} can be sealed at {end:%Y-%m-%d %H:%M:%S} UTC, when it has been over for"
+            " batch.seal_grace; start again then"
+        )
+    topic = _Topic(lake.ingest()) if config.batch.seal_by == "kafka" else None
+    until = lake.elapsed_s() + config.batch.seal_wait.total_seconds()
+
+    def is_over(_: RetryCallState) -> bool:
+        return lake.elapsed_s() >= until
+
+    for attempt in Retrying(
+        retry=retry_if_exception_type(_NotYet),
+        stop=is_over,
+        wait=wait_fixed(_LOOK_EVERY_S),
+        sleep=lake.pause,
+        reraise=True,
+    ):
+        with attempt:
+            index = lake.index()
+            offset_ranges = index.offsets()
+            _require_records(config, lake.zone, offset_ranges, last)
+            if topic is not None:
+                require_none_lacking(config, last, topic.lacking(offset_ranges, end))
+    if topic is not None:
+        topic.require_same_log(offset_ranges)
+    return index
+
+
+class _Topic:
+    """The topic as it was when a run began: what it had then no longer changes."""
+
+    def __init__(self, ingest: IngestState) -> None:
+        self._ingest, self._config = ingest, ingest.config
+        config = self._config
+        self.broker_offsets = ingest.readable()
+        ends = {number: broker.end for number, broker in self.broker_offsets.items()}
+        require_known_gaps_past(config, ends, f"topic {config.kafka.topic}")
+        began_late = config.kafka.starting_offsets == "latest"
+        self._began = (ingest.began() or {}) if began_late else {}
+        # By partition and range of offsets, whether there are records.
+        self._has_records: dict[tuple[int, range], bool] = {}
+
+    def require_same_log(self, offset_ranges: Sequence[PartitionOffsets]) -> None:
+        """Make sure that Kafka has the records that bronze has, as far as their last ones show.
+
+        Raises:
+            SourceError: it ends before them, or has others there.
+        """
+        require_same_log(self._ingest, _last_offsets(self._config, offset_ranges))
+
+    def lacking(self, offset_ranges: Sequence[PartitionOffsets], end: datetime) -> dict[int, range]:
+        """Return the partitions with records that bronze lacks, and the offsets among which these are.
+
+        Raises:
+            SourceError: offsets are gone from Kafka, and bronze does not have them.
+        """
+        of_topic = [offsets for offsets in offset_ranges if offsets.topic == self._config.kafka.topic]
+        seen = ends_since(self._ingest, end)
+        seen_offsets = {
+            number: BrokerOffsets(broker.earliest, min(broker.end, seen.get(number, broker.end)))
+            for number, broker in self.broker_offsets.items()
+        }
+        above = above_bronze(of_topic, seen_offsets, end, self._began)
+        audit = self._config.audit
+        # An empty range, where Kafka has deleted none of them, counts as known.
+        gone = {
+            number: offsets.start
+            for number, offsets in above.items()
+            if not is_known_gap(
+                number, range(offsets.start, self.broker_offsets[number].earliest), audit.known_gaps
+            )
+        }
+        if gone and audit.offset_gaps == "fail":
+            raise SourceError(_gone(self._config, gone, self.broker_offsets))
+        readable = {
+            number: range(max(offsets.start, seen_offsets[number].earliest), offsets.stop)
+            for number, offsets in above.items()
+        }
+        unknown = {
+            number: offsets
+            for number, offsets in readable.items()
+            if offsets and (number, offsets) not in self._has_records
+        }
+        counts = self._ingest.records_within(unknown, one_is_enough=True)
+        self._has_records |= {(number, offsets): number in counts for number, offsets in unknown.items()}
+        return {
+            number: offsets
+            for number, offsets in above.items()
+            if self._has_records.get((number, readable[number]))
+        }
+
+
+def require_known_gaps_past(config: PipelineConfig, ends: Mapping[int, int], source: str) -> None:
+    """Make sure that `audit.known_gaps` accepts nothing as lost that is still to come.
+
+    Args:
+        config: the pipeline's configuration.
+        ends: by partition, the offset before which all are past.
+        source: who says so, for the message: the topic, or bronze where Kafka is not asked.
+
+    Raises:
+        ConfigError: it names such offsets, or a partition that is not there.
+    """
+    for gap in config.audit.known_gaps:
+        number, gap_text = gap.partition, f"found partition {gap.partition}, {gap.first}..{gap.last}"
+        if number not in ends:
+            raise ConfigError(f"audit.known_gaps: {gap_text}; {source} has no partition {number}")
+        if gap.last >= ends[number]:
+            raise ConfigError(
+                f"audit.known_gaps: {gap_text}; expected offsets less than {ends[number]}, where {source}"
+                " ends: list only what was lost"
+            )
+
+
+def _last_offsets(config: PipelineConfig, offset_ranges: Sequence[PartitionOffsets]) -> dict[int, int]:
+    return {each.partition: each.last for each in offset_ranges if each.topic == config.kafka.topic}
+
+
+def above_bronze(
+    offset_ranges: Sequence[PartitionOffsets],
+    broker_offsets: Mapping[int, BrokerOffsets],
+    end: datetime,
+    began: Mapping[int, int],
+) -> dict[int, range]:
+    """Return the offsets above the last one in bronze, of each partition of which Kafka has any.
+
+    Args:
+        offset_ranges: what bronze holds of each partition.
+        broker_offsets: what Kafka has of each partition.
+        end: a partition with a record that the broker took at this moment or later is not among them.
+        began: where ingest has begun, if not with the first record that Kafka has.
+    """
+    by_partition = {offsets.partition: offsets for offsets in offset_ranges}
+    above: dict[int, range] = {}
+    for partition, broker in sorted(broker_offsets.items()):
+        bronze = by_partition.get(partition)
+        start = bronze.last + 1 if bronze else max(began.get(partition, 0), broker.earliest)
+        if start < broker.end and not (bronze and bronze.appended and bronze.appended >= end):
+            above[partition] = range(start, broker.end)
+    return above
+
+
+def end_of(day: date, zone: ZoneInfo) -> datetime:
+    """Return the moment at which a day ends."""
+    return datetime.combine(day + timedelta(days=1), time(), zone).astimezone(UTC)
+
+
+def _require_records(
+    config: PipelineConfig, zone: ZoneInfo, offset_ranges: Sequence[PartitionOffsets], last: date
+) -> None:
+    bronze = config.table("bronze")
+    if not offset_ranges:
+        raise _NotYet(f"{bronze}: empty; run first: {command(config, 'ingest_stream', '--once')}")
+    if config.batch.seal_by == "kafka":
+        return
+    newest = max(offsets.sent for offsets in offset_ranges)
+    if newest.astimezone(zone).date() < last:
+        raise _NotYet(
+            f"{bronze}: no record of {last} yet: the newest one was sent at {newest:%Y-%m-%d %H:%M} UTC;"
+            f" {_catch_up(config)}"
+        )
+    require_known_gaps_past(config, _last_offsets(config, offset_ranges), bronze)
+
+
+def require_none_lacking(config: PipelineConfig, last: date, lacking: Mapping[int, range]) -> None:
+    """Make sure that bronze lacks nothing that a day has to be sealed with.
+
+    Args:
+        config: the pipeline's configuration.
+        last: the day.
+        lacking: by partition, the offsets that bronze has to come through yet.
+
+    Raises:
+        SourceError: it lacks some.
+    """
+    if not lacking:
+        return
+    shown = [
+        f"{config.kafka.topic}-{number} is in bronze up to offset {offsets.start:,}, needed {offsets.stop:,}"
+        for number, offsets in list(lacking.items())[:_SHOWN]
+    ]
+    more = [f"and {len(lacking) - _SHOWN} more partitions"] if len(lacking) > _SHOWN else []
+    raise _NotYet(
+        f"{config.table('bronze')}: {last} cannot be sealed yet: {'; '.join([*shown, *more])};"
+        f" {_catch_up(config)}; if it has, find out what bronze lacks: {command(config, 'reconcile')}"
+    )
+
+
+def _catch_up(config: PipelineConfig) -> str:
+    return f"let ingest catch up: {command(config, 'ingest_stream', '--once')}"
+
+
+def _gone(
+    config: PipelineConfig, gone: Mapping[int, int], broker_offsets: Mapping[int, BrokerOffsets]
+) -> str:
+    shown = [
+        f"{config.kafka.topic}-{number}: offsets {start:,} to {broker_offsets[number].earliest - 1:,}"
+        for number, start in list(gone.items())[:_SHOWN]
+    ]
+    return (
+        f"{config.table('bronze')}: Kafka has deleted offsets that bronze lacks: {'; '.join(shown)}."
+        " See docs/runbook.md, 'Offsets are gone'. On a compacted or transactional topic, set"
+        " audit.offset_gaps: warn; list a loss that you accept in audit.known_gaps"
+    )
