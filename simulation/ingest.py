@@ -434,14 +434,15 @@ class ModelQuery:
             raise SourceError("some data may have been missed: Kafka ends before the offsets that were read")
         if ends == before:
             return None
-        plan = Plan(dict(ends), self.world.time())
-        self._effect(f"checkpoint: offsets/{batch}", partial(self._plan, self.world.checkpoint, batch, plan))
+        write = partial(self._plan, self.world.checkpoint, batch, dict(ends))
+        plan: Plan = self._effect(f"checkpoint: offsets/{batch}", write)
         return plan
 
-    def _plan(self, checkpoint: ModelCheckpoint, batch: int, plan: Plan) -> None:
+    def _plan(self, checkpoint: ModelCheckpoint, batch: int, ends: dict[int, int]) -> Plan:
+        # Spark reads the clock just before; see docs/reliability.md for a process that stands still there.
         if batch in checkpoint.plans:
             raise InfrastructureError("multiple streaming queries are using the checkpoint")
-        checkpoint.plans[batch] = plan
+        return checkpoint.plans.setdefault(batch, Plan(ends, self.world.time()))
 
     def _done(self, checkpoint: ModelCheckpoint, batch: int) -> None:
         if batch in checkpoint.done:

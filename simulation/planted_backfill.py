@@ -7,7 +7,6 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
-from pipelines.delta.epochs import Stamp
 from pipelines.kafka.missing_offsets import Missing
 from pipelines.ledger.lease_holders import HeldLease
 from pipelines.ledger.lease_terms import LeaseTerm, take
@@ -93,26 +92,6 @@ def _not_claimed(world: BackfillWorld, process: Process) -> Iterator[LeaseTerm]:
         term.give_back()
 
 
-class _NotLookedAt:
-    """A lease that is not looked at before a commit."""
-
-    def __init__(self, term: LeaseTerm) -> None:
-        self._term = term
-
-    def require(self) -> None:
-        """Do not look."""
-
-    def stamp(self, what: str) -> Stamp:
-        """Return what the run's next commit carries."""
-        return self._term.stamp(what)
-
-
-@contextmanager
-def _not_looked_at(world: BackfillWorld, process: Process) -> Iterator[Any]:
-    with hold(world, process) as term:
-        yield _NotLookedAt(term)
-
-
 def _reset_without(world: BackfillWorld, process: Process) -> Any:
     """Reset ingest whoever has the lease of backfills."""
     return nullcontext() if process.name.startswith("reset") else hold(world, process)
@@ -138,7 +117,6 @@ BACKFILL: Final = (
     _source("a commit of ingest is no conflict", 0, _IngestIsNoConflict),
     _hold("anybody holds the lease", 0, _unfenced),
     _hold("bronze is not claimed", 0, _not_claimed),
-    _hold("the lease is not looked at before a commit", 0, _not_looked_at),
     _hold("a reset without the lease", 0, _reset_without),
     Planted("no fencing of chunks", 0, partial(_backfill, is_fenced=False)),
 )

@@ -146,6 +146,19 @@ class _GapsAreAccepted(ModelSeal):
         self.config = self.config.model_copy(update={"audit": audit})
 
 
+class _BeginsAnywhere(ModelSeal):
+    """Of a partition without records in bronze, Kafka has deleted what it has deleted."""
+
+    def ingest(self) -> ModelIngest:
+        class Ingest(ModelIngest):
+            def began(self) -> Mapping[int, int]:
+                return {number: offsets.start for number, offsets in self.bounds().items()}
+
+        ingest = Ingest(self.world)
+        ingest.require_same_topic()
+        return ingest
+
+
 def _no_audit(*_: object) -> None:
     """Nobody looks for gaps between offsets."""
 
@@ -177,6 +190,7 @@ SEALING: Final = (
     _query("what is missing is skipped", 0, _MissingIsSkipped),
     _query("micro-batches are not looked for", 0, _NotLookedFor),
     Planted("gaps are accepted", 0, partial(_sealing, make_seal=_GapsAreAccepted)),
+    Planted("what was deleted before bronze's first record", 0, partial(_sealing, make_seal=_BeginsAnywhere)),
     Planted("offsets are not audited", 0, partial(_sealing, audit=_no_audit)),
     Planted("no fencing of micro-batches", 0, partial(_sealing, is_fenced=False)),
 )

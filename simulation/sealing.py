@@ -89,6 +89,10 @@ class ModelSeal:
         ingest.require_same_topic()
         return ingest
 
+    def first_whole_day(self) -> date | None:
+        """Return the first day of which bronze lacks no record that was removed; None if none ever was."""
+        return self.world.make_ingest(self.world).first_whole_day()
+
     def index(self) -> ModelIndex:
         """Return the index of bronze as it is now."""
         version = self.world.kernel.effect("bronze: newest version", lambda: len(self.world.bronze.versions))

@@ -12,6 +12,7 @@ from pipelines.kafka.topics import find_topic, require_same_topic
 from pipelines.ledger.bronze_index import BronzeIndex
 from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.leases import Lease
+from pipelines.ledger.retention_marks import first_whole_day
 from pipelines.nightly.seal_terms import sealed
 from pipelines.spark.pipeline import Pipeline
 
@@ -69,6 +70,9 @@ class _Lake:
         topic = find_topic(self.pipeline.spark, self.config.kafka)
         require_same_topic(self.pipeline, topic)
         return LakeIngest(self.pipeline, topic)
+
+    def first_whole_day(self) -> date | None:
+        return first_whole_day(self.pipeline)
 
     def index(self) -> BronzeIndex:
         bronze = version(self.pipeline.spark, self.pipeline.table("bronze"))

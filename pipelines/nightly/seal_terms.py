@@ -3,7 +3,7 @@
 What is asked of lake and cluster goes through `SealLake`: the simulation has a model of it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, Protocol, TypeVar
 from zoneinfo import ZoneInfo
@@ -61,6 +61,9 @@ class SealLake(Protocol[Index_co]):
     def ingest(self) -> IngestState:
         """Find the topic, and make sure that bronze was filled from it."""
 
+    def first_whole_day(self) -> date | None:
+        """Return the first day of which bronze lacks no record that was removed; None if none ever was."""
+
     def index(self) -> Index_co:
         """Return the index of bronze as it is now."""
 
@@ -74,7 +77,7 @@ def sealed(lake: SealLake[Index_co], last: date) -> Index_co:
             f"{last} can be sealed at {end:%Y-%m-%d %H:%M:%S} UTC, when it has been over for"
             " batch.seal_grace; start again then"
         )
-    topic = _Topic(lake.ingest()) if config.batch.seal_by == "kafka" else None
+    topic = _Topic(lake.ingest(), lake.first_whole_day) if config.batch.seal_by == "kafka" else None
     until = lake.elapsed_s() + config.batch.seal_wait.total_seconds()
 
     def is_over(_: RetryCallState) -> bool:
@@ -101,14 +104,12 @@ def sealed(lake: SealLake[Index_co], last: date) -> Index_co:
 class _Topic:
     """The topic as it was when a run began: what it had then no longer changes."""
 
-    def __init__(self, ingest: IngestState) -> None:
-        self._ingest, self._config = ingest, ingest.config
+    def __init__(self, ingest: IngestState, first_whole_day: Callable[[], date | None]) -> None:
+        self._ingest, self._config, self._first_whole_day = ingest, ingest.config, first_whole_day
         config = self._config
         self.broker_offsets = ingest.readable()
         ends = {number: broker.end for number, broker in self.broker_offsets.items()}
         require_known_gaps_past(config, ends, f"topic {config.kafka.topic}")
-        began_late = config.kafka.starting_offsets == "latest"
-        self._began = (ingest.began() or {}) if began_late else {}
         # By partition and range of offsets, whether there are records.
         self._has_records: dict[tuple[int, range], bool] = {}
 
@@ -132,18 +133,19 @@ class _Topic:
             number: BrokerOffsets(broker.earliest, min(broker.end, seen.get(number, broker.end)))
             for number, broker in self.broker_offsets.items()
         }
-        above = above_bronze(of_topic, seen_offsets, end, self._began)
+        # Ingest may have begun meanwhile.
+        began = self._ingest.began()
+        above = above_bronze(of_topic, seen_offsets, end, began or {})
         audit = self._config.audit
-        # An empty range, where Kafka has deleted none of them, counts as known.
-        gone = {
-            number: offsets.start
+        ends = {
+            number: range(offsets.start, self.broker_offsets[number].earliest)
             for number, offsets in above.items()
-            if not is_known_gap(
-                number, range(offsets.start, self.broker_offsets[number].earliest), audit.known_gaps
-            )
         }
+        lost = [*ends.items(), *self._before_bronze(of_topic, began).items()]
+        # An empty range, where Kafka has deleted none of them, counts as known.
+        gone = [each for each in lost if not is_known_gap(*each, audit.known_gaps)]
         if gone and audit.offset_gaps == "fail":
-            raise SourceError(_gone(self._config, gone, self.broker_offsets))
+            raise SourceError(_gone(self._config, gone))
         readable = {
             number: range(max(offsets.start, seen_offsets[number].earliest), offsets.stop)
             for number, offsets in above.items()
@@ -159,6 +161,24 @@ class _Topic:
             number: offsets
             for number, offsets in above.items()
             if self._has_records.get((number, readable[number]))
+        }
+
+    def _before_bronze(
+        self, offset_ranges: Sequence[PartitionOffsets], began: Mapping[int, int] | None
+    ) -> dict[int, range]:
+        """Return what Kafka has deleted between where ingest began and the first offset in bronze.
+
+        Bronze has lost it, as by a RESTORE, unless it says that it was cut.
+        """
+        if began is None or self._first_whole_day() is not None:
+            return {}
+        return {
+            each.partition: range(
+                began.get(each.partition, 0),
+                min(each.first, self.broker_offsets[each.partition].earliest),
+            )
+            for each in offset_ranges
+            if each.partition in self.broker_offsets
         }
 
 
@@ -200,13 +220,14 @@ def above_bronze(
         offset_ranges: what bronze holds of each partition.
         broker_offsets: what Kafka has of each partition.
         end: a partition with a record that the broker took at this moment or later is not among them.
-        began: where ingest has begun, if not with the first record that Kafka has.
+        began: where ingest has begun, as far as its checkpoint knows the partition. What Kafka had deleted
+            by then is not missed here: bronze says from which day on it is complete.
     """
     by_partition = {offsets.partition: offsets for offsets in offset_ranges}
     above: dict[int, range] = {}
     for partition, broker in sorted(broker_offsets.items()):
         bronze = by_partition.get(partition)
-        start = bronze.last + 1 if bronze else max(began.get(partition, 0), broker.earliest)
+        start = bronze.last + 1 if bronze else began.get(partition, 0)
         if start < broker.end and not (bronze and bronze.appended and bronze.appended >= end):
             above[partition] = range(start, broker.end)
     return above
@@ -262,12 +283,10 @@ def _catch_up(config: PipelineConfig) -> str:
     return f"let ingest catch up: {command(config, 'ingest_stream', '--once')}"
 
 
-def _gone(
-    config: PipelineConfig, gone: Mapping[int, int], broker_offsets: Mapping[int, BrokerOffsets]
-) -> str:
+def _gone(config: PipelineConfig, gone: Sequence[tuple[int, range]]) -> str:
     shown = [
-        f"{config.kafka.topic}-{number}: offsets {start:,} to {broker_offsets[number].earliest - 1:,}"
-        for number, start in list(gone.items())[:_SHOWN]
+        f"{config.kafka.topic}-{number}: offsets {offsets.start:,} to {offsets.stop - 1:,}"
+        for number, offsets in gone[:_SHOWN]
     ]
     return (
         f"{config.table('bronze')}: Kafka has deleted offsets that bronze lacks: {'; '.join(shown)}."

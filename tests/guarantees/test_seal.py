@@ -222,6 +222,27 @@ def test_what_came_before_ingest_began_and_after_it_had_read_all_is_not_asked_fo
     assert known_ends(lake.pipeline, datetime(today.year + 1, 1, 1, tzinfo=UTC)) == {}
 
 
+def test_a_partition_that_bronze_lacks_is_not_passed_over_where_kafka_has_deleted_its_records(
+    broker: str, admin: AdminClient, topic: MakeTopic, make_lake: MakeLake
+) -> None:
+    """Ingest stands still; the records of a partition come, and retention deletes them."""
+    name = topic(partitions=2)
+    lake = lake_of(make_lake, broker, name)
+    send(broker, name, SENT)
+    ingest(lake.pipeline, once=True)
+    send(broker, name, SENT, partition=1)
+    everything = TopicPartition(name, 1, 1)
+    admin.delete_records([everything])[everything].result(30)
+    with lease(lake.pipeline, "seal") as held:
+        with pytest.raises(
+            SourceError, match=rf"deleted offsets that bronze lacks: {name}-1: offsets 0 to 0\."
+        ):
+            sealed(lake, held)
+        gap = "audit.known_gaps=[{partition: 1, first: 0, last: 0, why: retention}]"
+        accepting = lake_of(make_lake, broker, name, gap)
+        assert sealed(accepting, held) == [(0, 0)]
+
+
 def bounded_stream(lake: Lake, config: PipelineConfig) -> None:
     """One micro-batch of a stream whose micro-batches are bounded: it is not taken for the end of Kafka."""
     kafka = config.kafka.model_copy(update={"max_offsets_per_trigger": 5})
