@@ -249,7 +249,7 @@ class BackfillWorld:
         self._are_once = [self.setup.random() < 0.5 for _ in range(_INGESTS)]
         self._start_ingest()
         for name in ("A", "B"):
-            self.start_backfill(f"backfill {name}", self._asked())
+            self.start_backfill(f"backfill-{name}", self._asked())
         self._accidents()
 
     def time(self) -> datetime:
@@ -381,14 +381,14 @@ class BackfillWorld:
         """
         self.kernel.come_to_rest()
         for attempt in range(3):
-            ingest = self.start_ingest(f"ingest, last {attempt}", once=True, batches=10)
+            ingest = self.start_ingest(f"ingest-last-{attempt}", once=True, batches=10)
             self.kernel.run()
             if ingest.failure is None:
                 break
-            self.start_reset(f"reset, last {attempt}")
+            self.start_reset(f"reset-last-{attempt}")
             self.kernel.run()
         spans = {number: range(log.end) for number, log in enumerate(self.topic.logs)}
-        last = self.start_backfill("backfill last", BackfillSpan(offsets=spans))
+        last = self.start_backfill("backfill-last", BackfillSpan(offsets=spans))
         self.kernel.run()
         if ingest.failure or last.failure:
             raise Violation("the next backfill is done", repr(ingest.failure or last.failure))
@@ -458,9 +458,9 @@ class BackfillWorld:
     def _start_backfill(self) -> None:
         number = sum(name.startswith("backfill") for name in self.kernel.actors)
         if number < 5:
-            self.start_backfill(f"backfill {number}", BackfillSpan())
+            self.start_backfill(f"backfill-{number}", BackfillSpan())
 
     def _start_reset(self) -> None:
         number = sum(name.startswith("reset") for name in self.kernel.actors)
         if number < 2 and not self._is_ingesting:
-            self.start_reset(f"reset {number}")
+            self.start_reset(f"reset-{number}")

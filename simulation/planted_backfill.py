@@ -110,13 +110,13 @@ def _hold(name: str, seed: int, wrong: Any) -> Planted:
 
 
 BACKFILL: Final = (
-    _source("records are read behind the border", 0, _BehindTheBorder),
+    _source("records are read behind the border", 2, _BehindTheBorder),
     _source("bronze is counted before the border is known", 0, _CountedEarly),
-    _source("chunks are not compared with bronze", 0, _ChunksNotCompared),
-    _source("planned micro-batches are not waited for", 0, _PlansNotAwaited),
-    _source("a commit of ingest is no conflict", 0, _IngestIsNoConflict),
+    _source("chunks are not compared with bronze", 23, _ChunksNotCompared),
+    _source("planned micro-batches are not waited for", 45, _PlansNotAwaited),
+    _source("a commit of ingest is no conflict", 91, _IngestIsNoConflict),
     _hold("anybody holds the lease", 0, _unfenced),
-    _hold("bronze is not claimed", 0, _not_claimed),
-    _hold("a reset without the lease", 0, _reset_without),
+    _hold("bronze is not claimed", 105, _not_claimed),
+    _hold("a reset without the lease", 2398, _reset_without),
     Planted("no fencing of chunks", 0, partial(_backfill, is_fenced=False)),
 )

@@ -11,7 +11,7 @@ from pipelines.kafka.topic_offsets import BrokerOffsets
 from pipelines.spark.checkpoints import QueryFiles
 from pipelines.spark.ingest_plans import Plan
 from pipelines.steps.ingest_start import OffsetRequests
-from simulation.ingest import ModelIngest, ModelQuery, ModelWriter, Row
+from simulation.ingest import ModelIngest, ModelQuery, Row
 from simulation.kernel import Schedule
 from simulation.planted import Planted
 from simulation.runs import World
@@ -76,13 +76,6 @@ class _NumbersNotCompared(ModelIngest):
         return self.files()
 
 
-class _AnyTopic(ModelIngest):
-    """Topics of the same name are the same."""
-
-    def require_same_topic(self) -> None:
-        pass
-
-
 class _BeginsBehindTheFirst(ModelIngest):
     """After a reset ingest goes on behind the first record of bronze."""
 
@@ -123,20 +116,6 @@ class _MissingIsSkipped(ModelQuery):
         return super()._rows({n: first[n] for n in ends}, Plan(ends, plan.at))
 
 
-class _NotLookedFor(ModelQuery):
-    """A micro-batch is written whether or not an earlier run has written it."""
-
-    def writer(self, files: QueryFiles) -> ModelWriter:
-        class Writer(ModelWriter):
-            def has(self, spark: Any, batch: int) -> bool:
-                return False
-
-            def query(self, spark: Any) -> str:
-                return f"{super().query(spark)}, {files.next_batch}"
-
-        return Writer(self.world, files.in_flight)
-
-
 class _GapsAreAccepted(ModelSeal):
     """Gaps are taken for those of a compacted topic."""
 
@@ -144,6 +123,11 @@ class _GapsAreAccepted(ModelSeal):
         super().__init__(world)
         audit = self.config.audit.model_copy(update={"offset_gaps": "warn"})
         self.config = self.config.model_copy(update={"audit": audit})
+
+    def ingest(self) -> ModelIngest:
+        ingest = super().ingest()
+        ingest.config = self.config
+        return ingest
 
 
 class _BeginsAnywhere(ModelSeal):
@@ -176,21 +160,21 @@ def _query(name: str, seed: int, make: type[ModelQuery]) -> Planted:
 
 
 SEALING: Final = (
-    _ingest("ends of partitions from the checkpoint", 0, _EndsByTheCheckpoint),
-    _ingest("nobody asks for records", 0, _NobodyAsksForRecords),
-    _ingest("other records under the same offsets", 0, _LogNotCompared),
-    _ingest("the first complete day is not noted", 0, _FirstDayNotNoted),
-    _ingest("the first complete day is read before the seal alone", 0, _FirstDayReadOnce),
-    _ingest("bronze is not compared with what was read", 0, _TailsNotCompared),
-    _ingest("bronze is not asked for its micro-batches", 0, _NumbersNotCompared),
-    _ingest("a topic is known by its name", 0, _AnyTopic),
-    _ingest("a reset goes back by one record", 0, _BeginsBehindTheFirst),
-    _query("asked is when it was written", 0, _AskedWhenWritten),
-    _query("a plan of another run is taken for a new one", 0, _PlanOfAnotherRun),
-    _query("what is missing is skipped", 0, _MissingIsSkipped),
-    _query("micro-batches are not looked for", 0, _NotLookedFor),
-    Planted("gaps are accepted", 0, partial(_sealing, make_seal=_GapsAreAccepted)),
-    Planted("what was deleted before bronze's first record", 0, partial(_sealing, make_seal=_BeginsAnywhere)),
-    Planted("offsets are not audited", 0, partial(_sealing, audit=_no_audit)),
-    Planted("no fencing of micro-batches", 0, partial(_sealing, is_fenced=False)),
+    _ingest("ends of partitions from the checkpoint", 1, _EndsByTheCheckpoint),
+    _ingest("nobody asks for records", 1, _NobodyAsksForRecords),
+    _ingest("other records under the same offsets", 312, _LogNotCompared),
+    _ingest("the first complete day is not noted", 45, _FirstDayNotNoted),
+    _ingest("the first complete day is read before the seal alone", 182, _FirstDayReadOnce),
+    _ingest("bronze is not compared with what was read", 11, _TailsNotCompared),
+    _ingest("bronze is not asked for its micro-batches", 152, _NumbersNotCompared),
+    _ingest("a reset goes back by one record", 16, _BeginsBehindTheFirst),
+    _query("asked is when it was written", 211, _AskedWhenWritten),
+    _query("a plan of another run is taken for a new one", 3109, _PlanOfAnotherRun),
+    _query("what is missing is skipped", 79, _MissingIsSkipped),
+    Planted("gaps are accepted", 80, partial(_sealing, make_seal=_GapsAreAccepted)),
+    Planted(
+        "what was deleted before bronze's first record", 118, partial(_sealing, make_seal=_BeginsAnywhere)
+    ),
+    Planted("offsets are not audited", 80, partial(_sealing, audit=_no_audit)),
+    Planted("no fencing of micro-batches", 65, partial(_sealing, is_fenced=False)),
 )

@@ -190,8 +190,9 @@ class SealingWorld:
             for _ in range(setup.randint(0, 2)):
                 self._send(number)
         for day in DAYS:
-            self.start_night(f"night of {day:%d}", day)
+            self.start_night(f"night-{day:%d}", day)
         self._start_ingest()
+        self._start_producer()
         self._accidents()
 
     def time(self) -> datetime:
@@ -232,6 +233,17 @@ class SealingWorld:
             self.make_query(self, process, once, self.make_ingest(self)).run(batches)
 
         return self.kernel.spawn(name, process, body)
+
+    def _start_producer(self) -> None:
+        """Let records come around the end of the first day."""
+        pauses = [self.setup.randint(1, 12) for _ in range(self.setup.randint(0, 8))]
+
+        def body() -> None:
+            for number, pause in enumerate(pauses):
+                self.kernel.sleep(pause, "waits")
+                self.kernel.effect("sends", partial(self._send, number % len(self.topic.logs)), is_write=True)
+
+        self.kernel.spawn("producer", Process("producer", 0), body)
 
     def _start_ingest(self) -> None:
         number = sum(name.startswith("ingest") for name in self.kernel.actors)
@@ -293,14 +305,15 @@ class SealingWorld:
         # Of an empty topic no day is sealed.
         self.topic.send(0, self.time(), self.time().date())
         for attempt in range(3):
-            ingest = self.start_ingest(f"ingest, last {attempt}", once=True, batches=10)
+            ingest = self.start_ingest(f"ingest-last-{attempt}", once=True, batches=10)
             self.kernel.run()
             if ingest.failure is None:
                 break
             self.reset()
         for attempt in range(2):
-            self._accept_gaps()
-            nights = [self.start_night(f"last of {day:%d} {attempt}", day, times=1) for day in DAYS]
+            if attempt:
+                self._accept_gaps()
+            nights = [self.start_night(f"last-{day:%d}-{attempt}", day, times=1) for day in DAYS]
             self.kernel.run()
         failures = [
             each.failure for each in nights if each.failure and not isinstance(each.failure, ConfigError)
@@ -360,6 +373,13 @@ class SealingWorld:
             self.topic.lose(partition, 2)
             self._is_whole = False
 
+    def _give_to_others(self, partition: int) -> None:
+        """Let the newest offsets be lost, and given to other records at once."""
+        if not self._is_ingesting:
+            self._lose(partition)
+            for _ in range(3):
+                self._send(partition)
+
     def _recreate(self) -> None:
         self.topic.recreate(1)
         self._is_whole = False
@@ -375,6 +395,7 @@ class SealingWorld:
             "Kafka deletes the oldest offset of": lambda number: topic.delete(number, 1),
             "Kafka deletes all offsets of": lambda number: topic.delete(number, 100),
             "Kafka loses the newest offsets of": self._lose,
+            "Kafka gives the newest offsets to others in": self._give_to_others,
         }
         if self.has_gaps:
             acts |= {"a transaction is aborted in": topic.abort, "Kafka compacts": topic.compact}
