@@ -173,7 +173,7 @@ SEALING: Final = (
     _query("what is missing is skipped", 79, _MissingIsSkipped),
     Planted("gaps are accepted", 80, partial(_sealing, make_seal=_GapsAreAccepted)),
     Planted(
-        "what was deleted before bronze's first record", 118, partial(_sealing, make_seal=_BeginsAnywhere)
+        "what was deleted before bronze's first record", 221, partial(_sealing, make_seal=_BeginsAnywhere)
     ),
     Planted("offsets are not audited", 80, partial(_sealing, audit=_no_audit)),
     Planted("no fencing of micro-batches", 65, partial(_sealing, is_fenced=False)),

@@ -41,6 +41,7 @@ class ModelIndex:
     """What bronze has at a version, see `pipelines.ledger.bronze_index.BronzeIndex.offsets`."""
 
     version: int
+    made: Version
     rows: Sequence[Row]
     is_stamped: bool
 
@@ -95,9 +96,10 @@ class ModelSeal:
 
     def index(self) -> ModelIndex:
         """Return the index of bronze as it is now."""
-        version = self.world.kernel.effect("bronze: newest version", lambda: len(self.world.bronze.versions))
-        rows = rows_of(self.world.bronze, version - 1)
-        return ModelIndex(version - 1, rows, self.world.is_stamped)
+        bronze = self.world.bronze
+        made = self.world.kernel.effect("bronze: newest version", lambda: bronze.newest)
+        version = made.commit.version
+        return ModelIndex(version, made, rows_of(bronze, version), self.world.is_stamped)
 
 
 def night(world: "SealingWorld", day: date) -> ModelIndex:
@@ -219,11 +221,16 @@ class SealingWorld:
                         raise
                     self.kernel.sleep(30, "is started again")
                 else:
-                    certify = partial(self.certified.append, (day, index))
-                    self.kernel.effect("certifies", certify, is_write=True)
+                    self.kernel.effect("certifies", partial(self._certify, day, index), is_write=True)
                     return
 
         return self.kernel.spawn(name, process, body)
+
+    def _certify(self, day: date, index: ModelIndex) -> None:
+        # A night builds from the version that it sealed.
+        if self.bronze.versions[index.version : index.version + 1] != [index.made]:
+            raise SourceError(f"bronze no longer has version {index.version}: it was put back from a copy")
+        self.certified.append((day, index))
 
     def start_ingest(self, name: str, *, once: bool, batches: int = 4) -> Actor:
         """Start ingest."""
