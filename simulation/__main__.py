@@ -10,11 +10,18 @@ from typing import Final
 
 import click
 
+from simulation.backfill import BackfillWorld
 from simulation.nightly import NightlyWorld
 from simulation.publishing import PublishingWorld
 from simulation.runs import MakeWorld, Outcome, Totals, play, shortest_history
+from simulation.sealing import SealingWorld
 
-PROTOCOLS: Final[dict[str, MakeWorld]] = {"nightly": NightlyWorld, "publishing": PublishingWorld}
+PROTOCOLS: Final[dict[str, MakeWorld]] = {
+    "nightly": NightlyWorld,
+    "publishing": PublishingWorld,
+    "sealing": SealingWorld,
+    "backfill": BackfillWorld,
+}
 _CHUNK: Final = 250
 _SHOWN: Final = 3
 

@@ -28,8 +28,9 @@ from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.durations import about
 from pipelines.kafka.backfill_plan import BackfillSpan, PartitionPlan
+from pipelines.kafka.backfill_run import Backfill, BackfillProgress, Tell
 from pipelines.spark.pipeline import Pipeline
-from pipelines.steps.backfill import Backfill, BackfillProgress, OffsetsGone, Tell
+from pipelines.steps.backfill import OffsetsGone
 from pipelines.steps.backfill import backfill as copy_missing
 
 _OFFSETS: Final = re.compile(r"([0-9]{1,9}):([0-9]{1,18})(?:\.\.([0-9]{1,18}))?")

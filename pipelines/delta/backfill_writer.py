@@ -7,27 +7,22 @@ first, as of a moment. They are committed when all micro-batches that were plann
 written once more if one that was planned later is.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Final
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from datetime import datetime, timedelta
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 from pipelines.delta.conflicts import TABLE_CHANGED
 from pipelines.delta.epochs import Stamp
-from pipelines.delta.fenced_commits import number_taken
-from pipelines.delta.io import read, small_rows
-from pipelines.delta.table_properties import WHOLE_FROM, table_property
-from pipelines.delta.transaction import StaleEpoch, Transaction
+from pipelines.delta.transaction import StaleEpoch
 from pipelines.errors import InfrastructureError
 from pipelines.fault_points import Point, reach
 from pipelines.records.watermark import ALWAYS
-from pipelines.spark.checkpoints import query_files
-from pipelines.spark.ingest_plans import plan_of
-from pipelines.spark.pipeline import Pipeline
+from pipelines.spark.checkpoints import QueryFiles
+from pipelines.spark.ingest_plans import Plan
+
+Records = TypeVar("Records")
+Records_contra = TypeVar("Records_contra", contravariant=True)
 
 _ATTEMPTS: Final = 20
 _NEXT: Final = timedelta(microseconds=1)
@@ -49,12 +44,64 @@ class _Ingest:
     planned: datetime | None = None
 
 
+class Draft(Protocol):
+    """A transaction on bronze, see `pipelines.delta.transaction.Transaction`."""
+
+    def number_taken(self, application: str) -> int:
+        """Return the last number of an application; the commit conflicts with a further one."""
+
+    def adopt(self, other: Self) -> bool:
+        """Take what another transaction has written; False if the table has got other columns since."""
+
+    def discard(self) -> None:
+        """Delete what was written."""
+
+    def commit(self, actions: tuple[()], stamp: Stamp) -> int:
+        """Commit what was written, and the stamp; return the version that this made."""
+
+
+class BackfillTable(Protocol[Records_contra]):
+    """Bronze, and ingest's checkpoint."""
+
+    def begin(self) -> Any:
+        """Begin a transaction on the newest version, a `Draft`."""
+
+    def write(self, draft: Any, records: Records_contra, at: datetime) -> int:
+        """Write records as of a moment to files that no commit names; return how many."""
+
+    def files(self) -> QueryFiles:
+        """Return what the checkpoint of ingest says."""
+
+    def plan(self, batch: int) -> Plan | None:
+        """Return the plan of a micro-batch of ingest; None if there is none."""
+
+    def newest_since(self, moment: datetime) -> datetime | None:
+        """Return the newest ingestion in bronze, of those since a moment."""
+
+    def first_kept_day(self) -> str | None:
+        """Return what bronze says of the first day that retention has left whole."""
+
+    def number_taken(self, application: str) -> int:
+        """Return the last number of an application that bronze has taken."""
+
+    def now(self) -> datetime:
+        """Return the time."""
+
+    def elapsed_s(self) -> float:
+        """Return a number of seconds that grows evenly."""
+
+    def pause(self, seconds: float) -> None:
+        """Wait."""
+
+
 @dataclass
-class BackfillWriter:
+class BackfillWriter(Generic[Records]):
     """Appends to one bronze table, under one epoch.
 
     Attributes:
-        pipeline: The pipeline.
+        path: the path of bronze, for messages.
+        chunk_offsets: how many offsets a chunk has at most, for messages.
+        table: bronze.
         newest: no record was ingested later, but for those of micro-batches that came since.
         whole_from: what the table said, before it was looked at what it lacks, of the first day that
             retention has left whole.
@@ -62,13 +109,15 @@ class BackfillWriter:
         stands_still: whether a planned micro-batch of ingest does not come.
     """
 
-    pipeline: Pipeline
+    path: str
+    chunk_offsets: int
+    table: BackfillTable[Records]
     newest: datetime
     whole_from: str | None
     require: Callable[[], None]
     stands_still: bool = False
 
-    def append(self, records: DataFrame, stamp: Stamp) -> int:
+    def append(self, records: Records, stamp: Stamp) -> int:
         """Append records as one commit; return how many.
 
         Args:
@@ -81,55 +130,50 @@ class BackfillWriter:
                 another run has taken over.
         """
         for _ in range(_ATTEMPTS):
-            draft = Transaction(self.pipeline.spark, self._table)
+            draft: Draft = self.table.begin()
             at = self._next(draft)
-            rows = draft.write(records.withColumn("_ingested_at", F.lit(at)))
+            rows = self.table.write(draft, records, at)
             reach(Point.CHUNK_DRAFTED)
             if self._commit(draft, at, stamp):
                 self.newest = at
                 return rows
             draft.discard()
-        found = self.pipeline.config.backfill.chunk_offsets
         raise InfrastructureError(
-            f"{self._table}: ingest_stream planned and committed a micro-batch during each of {_ATTEMPTS}"
-            f" attempts to append a chunk. Lower backfill.chunk_offsets (found {found:,}), or raise"
-            " ingest.trigger_interval, and start again: what was written stays"
+            f"{self.path}: ingest_stream planned and committed a micro-batch during each of {_ATTEMPTS}"
+            f" attempts to append a chunk. Lower backfill.chunk_offsets (found {self.chunk_offsets:,}), or"
+            " raise ingest.trigger_interval, and start again: what was written stays"
         )
 
-    @property
-    def _table(self) -> str:
-        return self.pipeline.table("bronze")
-
-    def _next(self, transaction: Transaction) -> datetime:
+    def _next(self, transaction: Draft) -> datetime:
         """Return an ingestion that follows all in the table.
 
         It lies before a planned micro-batch only if that one does not come.
         """
-        following = max(self.newest, _ingest(self.pipeline, transaction).committed) + _NEXT
-        return following if self.stands_still else max(following, datetime.now(UTC))
+        following = max(self.newest, _ingest(self.table, transaction).committed) + _NEXT
+        return following if self.stands_still else max(following, self.table.now())
 
-    def _commit(self, draft: Transaction, at: datetime, stamp: Stamp) -> bool:
+    def _commit(self, draft: Draft, at: datetime, stamp: Stamp) -> bool:
         """Commit what was written in its turn; return False, with nothing committed, if that has passed."""
-        until = time.monotonic() + _WAIT_S
+        until = self.table.elapsed_s() + _WAIT_S
         while True:
             self.require()
-            transaction = Transaction(self.pipeline.spark, self._table)
+            transaction: Draft = self.table.begin()
             self._require_same_retention()
             # A commit of ingest is a conflict from here on.
-            ingest = _ingest(self.pipeline, transaction)
+            ingest = _ingest(self.table, transaction)
             if ingest.committed >= at or not transaction.adopt(draft):
                 return False
             if ingest.planned is not None and ingest.planned < at:
-                if time.monotonic() > until:
+                if self.table.elapsed_s() > until:
                     self.stands_still = True
                     return False
-                time.sleep(_LOOK_EVERY_S)
+                self.table.pause(_LOOK_EVERY_S)
                 continue
             try:
                 transaction.commit((), stamp)
             except StaleEpoch:
                 # It is said of each number that another has taken; that of ingest is no later epoch.
-                taken = number_taken(self.pipeline.spark, self._table, stamp.application)
+                taken = self.table.number_taken(stamp.application)
                 if taken > stamp.number:
                     raise
                 if taken < stamp.number:
@@ -140,36 +184,24 @@ class BackfillWriter:
 
     def _require_same_retention(self) -> None:
         """Make sure that retention has not begun to remove what this would bring back."""
-        if table_property(self.pipeline.spark, self._table, WHOLE_FROM) != self.whole_from:
+        if self.table.first_kept_day() != self.whole_from:
             raise InfrastructureError(
-                f"{self._table}: maintain has removed old records from it since this run began; start again:"
+                f"{self.path}: maintain has removed old records from it since this run began; start again:"
                 " what was written stays"
             )
 
 
-def backfill_writer(
-    pipeline: Pipeline, whole_from: str | None, require: Callable[[], None]
-) -> BackfillWriter:
-    """Return a writer for bronze as it is; what came before the last micro-batch of ingest is not read.
-
-    Args:
-        pipeline: The pipeline.
-        whole_from: see `BackfillWriter`.
-        require: see `BackfillWriter`.
-    """
-    spark, table = pipeline.spark, pipeline.table("bronze")
-    committed = _ingest(pipeline, Transaction(spark, table)).committed
-    rows = read(spark, table).where(F.col("_ingested_at") >= F.lit(committed))
-    (found,) = small_rows(rows.agg(F.max("_ingested_at").alias("newest")))
-    newest = max(committed, found["newest"] or ALWAYS)
-    return BackfillWriter(pipeline, newest, whole_from, require)
+def newest_ingestion(table: BackfillTable[Any]) -> datetime:
+    """Return the newest ingestion in bronze; what came before the last micro-batch of ingest is not read."""
+    committed = _ingest(table, table.begin()).committed
+    return max(committed, table.newest_since(committed) or ALWAYS)
 
 
-def _ingest(pipeline: Pipeline, transaction: Transaction) -> _Ingest:
+def _ingest(table: BackfillTable[Any], transaction: Draft) -> _Ingest:
     """Return where ingest is; its next commit is then a conflict for the transaction."""
-    query = query_files(pipeline.spark, pipeline.checkpoint("ingest")).query
+    query = table.files().query
     if query is None:
         return _Ingest()
     batch = transaction.number_taken(query)
-    committed, planned = (plan_of(pipeline, number) for number in (batch, batch + 1))
+    committed, planned = (table.plan(number) for number in (batch, batch + 1))
     return _Ingest(committed.at if committed else ALWAYS, planned.at if planned else None)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import time
 import uuid
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -82,7 +83,7 @@ class OnceWriter:
         def write() -> None:
             self.commit(replace(self.draft(rows), rows=count), batch, **notes)
 
-        retry_conflicts(self.table, write, TABLE_CHANGED)
+        retry_conflicts(self.table, write, TABLE_CHANGED, self.pause)
         return True
 
     def has(self, spark: SparkSession, batch: int) -> bool:
@@ -91,15 +92,15 @@ class OnceWriter:
         Raises:
             SourceError: another query has written it, or one after it, under the same id.
         """
-        query = query_of(spark)
-        last = last_batch(spark, self.table, query)
+        query = self.query(spark)
+        last = self.last_batch(spark, query)
         if last is None or last < batch:
             reach(Point.BATCH_LOOKED_FOR)
             self.begun = batch
             return False
         if last > batch or self.begun != batch:
             raise self._another_run(last, query, batch)
-        self._count(batch, _committed_rows(spark, self.table, query, batch))
+        self._count(batch, self.committed_rows(spark, query, batch))
         return True
 
     def draft(self, rows: DataFrame) -> Draft:
@@ -119,14 +120,30 @@ class OnceWriter:
             SourceError: another query has written this micro-batch, or one after it, under the same id.
         """
         transaction = draft.transaction
-        query = query_of(transaction.spark)
+        query = self.query(transaction.spark)
         noted = json.dumps({"query": query, "batch": batch, **notes, "try": str(uuid.uuid4())})
         try:
             transaction.commit((), Stamp(query, batch, noted))
         except StaleEpoch:
-            last = last_batch(transaction.spark, self.table, query)
+            last = self.last_batch(transaction.spark, query)
             raise self._another_run(last, query, batch) from None
         self._count(batch, draft.rows)
+
+    def query(self, spark: SparkSession) -> str:
+        """Return the id of the query whose micro-batch is written."""
+        return query_of(spark)
+
+    def last_batch(self, spark: SparkSession, query: str) -> int | None:
+        """Return the number of the last micro-batch of a query in the table; None if there is none."""
+        return last_batch(spark, self.table, query)
+
+    def committed_rows(self, spark: SparkSession, query: str, batch: int) -> int:
+        """Return how many rows the commit of a micro-batch has; 0 if it is not among the newest."""
+        return _committed_rows(spark, self.table, query, batch)
+
+    def pause(self, seconds: float) -> None:
+        """Wait before a commit is tried again."""
+        time.sleep(seconds)
 
     def rows_before(self, batch: int) -> int:
         """Return how many rows the table took of the micro-batches before one."""

@@ -1,8 +1,9 @@
 """Before a stream starts: do its tables match its checkpoint?"""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from py4j.protocol import Py4JJavaError
@@ -40,11 +41,30 @@ def check_ingest(pipeline: Pipeline) -> QueryFiles:
     spark = pipeline.spark
     files, path = query_files(spark, pipeline.checkpoint("ingest")), pipeline.table("bronze")
     state = table_state(spark, path)
-    # Rows that were appended by hand, and no stream, may be there before the stream.
-    is_filled = bool(state and state.batches) and _has_rows(spark, files, path, _of_source(pipeline))
-    table = StreamTable(path, state, is_filled, files.note.get("bronze"), files.next_batch - 1)
-    require_fit(pipeline.config, "ingest", misfit(files, table))
+    has_rows = partial(_has_rows, spark, files, path, _of_source(pipeline))
+    require_ingest_fit(pipeline.config, files, state, has_rows)
     return files
+
+
+def require_ingest_fit(
+    config: PipelineConfig, files: QueryFiles, state: TableState | None, has_rows: Callable[[], bool]
+) -> None:
+    """Compare the state of bronze with what the checkpoint of ingest says.
+
+    Args:
+        config: the pipeline's configuration.
+        files: what the checkpoint says.
+        state: the state of bronze; None if there is none.
+        has_rows: whether bronze has rows, and no micro-batch was ever finished.
+
+    Raises:
+        SourceError: they do not match; the message has the command that fixes it.
+    """
+    # Rows that were appended by hand, and no stream, may be there before the stream.
+    is_filled = bool(state and state.batches) and has_rows()
+    noted = files.note.get("bronze")
+    table = StreamTable(config.table("bronze"), state, is_filled, noted, files.next_batch - 1)
+    require_fit(config, "ingest", misfit(files, table))
 
 
 @dataclass(frozen=True)

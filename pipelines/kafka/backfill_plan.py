@@ -5,21 +5,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from pyspark.sql import functions as F
-
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.table_properties import WHOLE_FROM, table_property
 from pipelines.errors import ConfigError
-from pipelines.kafka.admin import admin_client
-from pipelines.kafka.bronze_offsets import bronze_of_topic, held_by_partition, last_by_partition
+from pipelines.kafka.backfill_lake import BackfillLake
 from pipelines.kafka.ingest_position import lost_tails
-from pipelines.kafka.known_gaps import is_known_gap, known_missing
+from pipelines.kafka.known_gaps import is_known_gap, known_of
 from pipelines.kafka.missing_offsets import Lack, lacking
-from pipelines.kafka.topics import Topic, list_offsets, offset_bounds
-from pipelines.spark.checkpoints import query_files
-from pipelines.spark.ingest_plans import read_until
-from pipelines.spark.pipeline import Pipeline
 
 _NOTHING: Final = Lack()
 
@@ -62,14 +54,13 @@ class PartitionPlan:
     first: int = 0
 
 
-def plan_backfill(pipeline: Pipeline, topic: Topic, asked: BackfillSpan) -> dict[int, PartitionPlan]:
+def plan_backfill(lake: BackfillLake, asked: BackfillSpan) -> dict[int, PartitionPlan]:
     """Return what a backfill has to read of each partition that it was asked for.
 
     Where ingest goes on is looked up before bronze, so that bronze has what lies below.
 
     Args:
-        pipeline: The pipeline.
-        topic: the topic.
+        lake: what bronze and Kafka say.
         asked: what was asked for.
 
     Raises:
@@ -77,28 +68,25 @@ def plan_backfill(pipeline: Pipeline, topic: Topic, asked: BackfillSpan) -> dict
             bronze, or behind the last one, where neither ingest nor the seal would see it.
         InfrastructureError: the cluster does not answer.
     """
+    topic = lake.topic
     if unknown := sorted(number for number in asked.offsets if number >= topic.partitions):
         raise ConfigError(
             f"--offsets: found partition {unknown[0]}, expected 0 to {topic.partitions - 1}, which"
             f" {topic.name} has"
         )
-    continues = ingest_continues(pipeline)
-    with admin_client(pipeline.spark, pipeline.config.backfill_kafka) as admin:
-        available = offset_bounds(admin, topic)
-        starts, stops = (
-            list_offsets(admin, topic, moment) if moment else {} for moment in (asked.since, asked.until)
-        )
-    spans = dict(asked.offsets) or _by_time(pipeline, asked, available, starts, stops)
-    held, lost = held_by_partition(bronze_of_topic(pipeline)), lost_tails(pipeline, topic)
-    has_removed = table_property(pipeline.spark, pipeline.table("bronze"), WHOLE_FROM) is not None
+    continues = ingest_continues(lake)
+    available = lake.available()
+    starts, stops = (lake.sent_since(moment) if moment else {} for moment in (asked.since, asked.until))
+    spans = dict(asked.offsets) or _by_time(lake, asked, available, starts, stops)
+    held, lost = lake.held(), lost_tails(lake)
+    has_removed = lake.first_kept_day() is not None
     plans = {
         n: Bounds(span, available[n], continues.get(n, 0), held.get(n), has_removed, lost.get(n))
         for n, span in sorted(spans.items())
     }
-    _require_no_gap(pipeline.config, plans)
-    offsets = bronze_of_topic(pipeline).select("_partition", "_offset")
-    missing = lacking(offsets, {number: bounds.readable for number, bounds in plans.items()})
-    gone = gone_of(pipeline, {number: bounds.deleted for number, bounds in plans.items()})
+    _require_no_gap(lake.config, plans)
+    missing = lacking(lake.blocks, {number: bounds.readable for number, bounds in plans.items()})
+    gone = gone_of(lake, {number: bounds.deleted for number, bounds in plans.items()})
     return {
         number: PartitionPlan(
             bounds.span,
@@ -112,11 +100,11 @@ def plan_backfill(pipeline: Pipeline, topic: Topic, asked: BackfillSpan) -> dict
     }
 
 
-def gone_of(pipeline: Pipeline, deleted: Mapping[int, range]) -> dict[int, Lack]:
+def gone_of(lake: BackfillLake, deleted: Mapping[int, range]) -> dict[int, Lack]:
     """Return what bronze lacks of offsets that Kafka no longer has, without `audit.known_gaps`.
 
     Args:
-        pipeline: The pipeline.
+        lake: what bronze says.
         deleted: the offsets, by partition.
 
     Returns:
@@ -125,21 +113,22 @@ def gone_of(pipeline: Pipeline, deleted: Mapping[int, range]) -> dict[int, Lack]
     spans = {number: offsets for number, offsets in deleted.items() if offsets}
     if not spans:
         return {}
-    offsets = bronze_of_topic(pipeline).select("_partition", "_offset")
-    gone = lacking(offsets, spans)
-    known = known_missing(offsets, pipeline.config.audit.known_gaps, spans)
+    gone = lacking(lake.blocks, spans)
+    known = known_of(lake.held_within, lake.config.audit.known_gaps, spans)
     left = {number: lack.offsets - known.get(number, 0) for number, lack in gone.items()}
     return {number: Lack(left[number], lack.ranges) for number, lack in gone.items() if left[number] > 0}
 
 
-def ingest_continues(pipeline: Pipeline) -> dict[int, int]:
+def ingest_continues(lake: BackfillLake) -> Mapping[int, int]:
     """Return the offset at which ingest goes on, by partition; what it has not got to is not in the result.
 
     Without a micro-batch that is done, as after a reset, that is behind the last record in bronze.
     """
-    if query_files(pipeline.spark, pipeline.checkpoint("ingest")).next_batch:
-        return read_until(pipeline)
-    return {number: last + 1 for number, last in last_by_partition(bronze_of_topic(pipeline)).items()}
+    done = lake.files().next_batch - 1
+    if done >= 0:
+        plan = lake.plan(done)
+        return plan.ends if plan else {}
+    return {number: last + 1 for number, last in lake.last_offsets().items()}
 
 
 @dataclass(frozen=True)
@@ -209,7 +198,7 @@ def _between(span: range, first: int, stop: int) -> range:
 
 
 def _by_time(
-    pipeline: Pipeline,
+    lake: BackfillLake,
     asked: BackfillSpan,
     available: Mapping[int, range],
     starts: Mapping[int, int],
@@ -220,7 +209,7 @@ def _by_time(
     A moment before the first record that Kafka has may be one of which Kafka has deleted records.
 
     Args:
-        pipeline: The pipeline.
+        lake: what bronze says.
         asked: the moments.
         available: the offsets that Kafka has.
         starts: by partition, the first offset since the first moment; -1 if there is none.
@@ -233,9 +222,7 @@ def _by_time(
         if asked.since and spans[number].start == offsets.start > 0:
             unproven[number] = range(offsets.start)
     if unproven and asked.since:
-        before = bronze_of_topic(pipeline).where(F.col("_kafka_timestamp") < F.lit(asked.since))
-        below = " OR ".join(f"(_partition = {n} AND _offset < {r.stop})" for n, r in unproven.items())
-        proven = last_by_partition(before.where(below))
+        proven = lake.last_sent_before(asked.since, {n: offsets.stop for n, offsets in unproven.items()})
         spans |= {n: range(proven.get(n, -1) + 1, spans[n].stop) for n in unproven}
     return spans
 

@@ -13,6 +13,7 @@ from pipelines.delta.io import small_rows
 from pipelines.delta.tables import exists
 from pipelines.kafka.admin import Admin, admin_client
 from pipelines.kafka.ingest_position import continuation
+from pipelines.kafka.ingest_state import LakeIngest
 from pipelines.kafka.source import records_between
 from pipelines.kafka.topics import Topic, find_topic, list_offsets, seen_by, topic_settings
 from pipelines.spark.checkpoints import (
@@ -214,7 +215,7 @@ def _first_starts(
         # A partition that was added since is read from its first offset.
         starts = first_offsets(spark, checkpoint).get(pipeline.config.kafka.topic, {})
     elif exists(spark, pipeline.table("bronze")):
-        starts = continuation(pipeline, topic).starts
+        starts = continuation(LakeIngest(pipeline, topic)).starts
     elif pipeline.config.kafka.starting_offsets == "latest":
         starts = offsets.log_end
     known = {number: starts.get(number) for number in partitions}

@@ -7,22 +7,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from pyspark.sql import functions as F
-
-from pipelines.delta.table_state import recent_commits
 from pipelines.errors import SourceError
-from pipelines.kafka.admin import admin_client
-from pipelines.kafka.bronze_offsets import bronze_of_topic, last_by_partition
-from pipelines.kafka.topic_offsets import records_within
-from pipelines.kafka.topics import Topic, offset_bounds
-from pipelines.spark.checkpoints import (
-    QueryFiles,
-    first_micro_batch,
-    first_offsets,
-    query_files,
-)
-from pipelines.spark.ingest_plans import Plan, ends_of, plan_of
-from pipelines.spark.pipeline import Pipeline
+from pipelines.kafka.ingest_state import Ingestion, IngestState
+from pipelines.spark.checkpoints import QueryFiles
+from pipelines.spark.ingest_plans import Plan
 
 # Behind ingest's last commit there are those of upkeep, a few each day, and of a backfill, which may be many.
 _LOOK_BACK: Final = (50, 1_000)
@@ -30,7 +18,7 @@ _LOOK_BACK: Final = (50, 1_000)
 _log = logging.getLogger(__name__)
 
 
-def ends_since(pipeline: Pipeline, moment: datetime) -> dict[int, int]:
+def ends_since(state: IngestState, moment: datetime) -> Mapping[int, int]:
     """Return where Kafka's partitions ended at some time after a moment, as ingest has found it.
 
     A micro-batch whose size nothing bounds goes to the end of each partition, as it is when it is planned.
@@ -41,34 +29,33 @@ def ends_since(pipeline: Pipeline, moment: datetime) -> dict[int, int]:
         The offset after the last record of each partition, by the last micro-batch that ingest has done;
         empty if its commit does not say that Kafka was asked for them at the moment or later.
     """
-    files = query_files(pipeline.spark, pipeline.checkpoint("ingest"))
+    files = state.files()
     done = files.next_batch - 1
     if done < 0:
         return {}
-    asked_at = _asked(pipeline, files.query, done)
+    asked_at = _asked(state, files.query, done)
     if asked_at is None or datetime.fromtimestamp(asked_at / 1000, UTC) < moment:
         return {}
-    return ends_of(pipeline, done)
+    plan = state.plan(done)
+    return plan.ends if plan else {}
 
 
-def _asked(pipeline: Pipeline, query: str | None, batch: int) -> int | None:
+def _asked(state: IngestState, query: str | None, batch: int) -> int | None:
     """Return what the commit of a micro-batch says of when Kafka was asked, as `StreamCommit.asked`."""
     for most in _LOOK_BACK:
-        commits = recent_commits(pipeline.spark, pipeline.table("bronze"), most)
-        if found := [commit for commit in commits if (commit.query, commit.batch) == (query, batch)]:
+        if found := [each for each in state.commits(most) if (each.query, each.batch) == (query, batch)]:
             return found[0].asked
     return None
 
 
-def behind_or_ahead(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> str | None:
+def behind_or_ahead(state: IngestState, files: QueryFiles) -> str | None:
     """Compare the records in bronze with those that ingest's checkpoint says were read.
 
     Looked at is what came with the micro-batches that the checkpoint still has, a hundred of them. Whether an
     offset behind the last record of bronze was one, or the marker of a transaction, Kafka is asked.
 
     Args:
-        pipeline: The pipeline.
-        topic: the topic.
+        state: what is known of ingest.
         files: what the checkpoint says.
 
     Returns:
@@ -77,26 +64,24 @@ def behind_or_ahead(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> str 
     Raises:
         InfrastructureError: the cluster does not answer.
     """
-    known = _known(pipeline, files)
+    known = _known(state, files)
     if known is None:
         return None
-    tails, counts = _tails(pipeline, topic, known)
+    tails, counts = _tails(state, known)
     if counts:
-        return _lost(pipeline.config.kafka.source_topic, counts, tails)
-    ingested = F.col("_ingested_at")
-    rows = bronze_of_topic(pipeline).where(ingested >= F.lit(known.since))
-    came = last_by_partition(rows.where(ingested > F.lit(known.newest.at)))
+        return _lost(state.config.kafka.source_topic, counts, tails)
+    came = state.last_offsets(Ingestion(since=known.since, after=known.newest.at))
     twice = {p: last for p, last in came.items() if last >= known.newest.ends.get(p, 0)}
     if twice:
         partition, last = min(twice.items())
         return (
-            f"{pipeline.table('bronze')} has {pipeline.config.kafka.source_topic}-{partition} up to offset"
+            f"{state.config.table('bronze')} has {state.config.kafka.source_topic}-{partition} up to offset"
             f" {last}, which {files.path} does not know, so ingest would read these records again"
         )
     return None
 
 
-def lost_tails(pipeline: Pipeline, topic: Topic) -> dict[int, range]:
+def lost_tails(state: IngestState) -> dict[int, range]:
     """Return what bronze has lost behind its last records, as `behind_or_ahead` finds it; ingest may run.
 
     Returns:
@@ -106,13 +91,13 @@ def lost_tails(pipeline: Pipeline, topic: Topic) -> dict[int, range]:
     Raises:
         InfrastructureError: the cluster does not answer.
     """
-    known = _known(pipeline, query_files(pipeline.spark, pipeline.checkpoint("ingest")))
+    known = _known(state, state.files())
     if known is None:
         return {}
-    tails, counts = _tails(pipeline, topic, known)
+    tails, counts = _tails(state, known)
     if not counts:
         return {}
-    last_offsets = last_by_partition(bronze_of_topic(pipeline).where(F.col("_partition").isin(*counts)))
+    last_offsets = state.last_offsets(partitions=counts)
     return {p: range(last_offsets.get(p, tails[p].start - 1) + 1, tails[p].stop) for p in counts}
 
 
@@ -133,26 +118,22 @@ class _Known:
     newest: Plan
 
 
-def _known(pipeline: Pipeline, files: QueryFiles) -> _Known | None:
-    done = plan_of(pipeline, files.next_batch - 1) if files.next_batch else None
-    newest = done if files.in_flight is None else plan_of(pipeline, files.in_flight)
-    began = _window(pipeline)
+def _known(state: IngestState, files: QueryFiles) -> _Known | None:
+    done = state.plan(files.next_batch - 1) if files.next_batch else None
+    newest = done if files.in_flight is None else state.plan(files.in_flight)
+    began = _window(state)
     return None if done is None or newest is None or began is None else _Known(*began, done, newest)
 
 
-def _tails(pipeline: Pipeline, topic: Topic, known: _Known) -> tuple[Mapping[int, range], Mapping[int, int]]:
+def _tails(state: IngestState, known: _Known) -> tuple[Mapping[int, range], Mapping[int, int]]:
     """Return the offsets behind the last records of bronze, and how many records Kafka has there, if any."""
-    spark, kafka, bronze = pipeline.spark, pipeline.config.kafka, bronze_of_topic(pipeline)
-    ingested = F.col("_ingested_at")
-    rows = bronze.where(ingested.between(F.lit(known.since), F.lit(known.newest.at)))
     tails = {p: range(known.starts.get(p, 0), end) for p, end in known.done.ends.items()}
-    tails = _behind(tails, last_by_partition(rows))
-    counts = records_within(spark, kafka, _covered(pipeline, topic, tails))
+    tails = _behind(tails, state.last_offsets(Ingestion(since=known.since, until=known.newest.at)))
+    counts = state.records_within(_covered(state, tails))
     if counts:
         # A clock that was set back gives records of later micro-batches an earlier time.
-        last_offsets = last_by_partition(bronze.where(F.col("_partition").isin(*counts)))
-        tails = _behind({p: tails[p] for p in counts}, last_offsets)
-        counts = records_within(spark, kafka, _covered(pipeline, topic, tails))
+        tails = _behind({p: tails[p] for p in counts}, state.last_offsets(partitions=counts))
+        counts = state.records_within(_covered(state, tails))
     return tails, counts
 
 
@@ -172,25 +153,23 @@ def _behind(read: Mapping[int, range], last_offsets: Mapping[int, int]) -> dict[
     return {p: offsets for p, offsets in behind.items() if offsets}
 
 
-def _window(pipeline: Pipeline) -> tuple[dict[int, int], datetime] | None:
+def _window(state: IngestState) -> tuple[Mapping[int, int], datetime] | None:
     """Return the offsets at which what the checkpoint still knows begins, and since when its records came."""
-    checkpoint = pipeline.checkpoint("ingest")
-    oldest = first_micro_batch(pipeline.spark, checkpoint)
-    planned = None if oldest is None else plan_of(pipeline, oldest)
+    oldest = state.oldest()
+    planned = None if oldest is None else state.plan(oldest)
     if planned is None:
         return None
     if oldest:
         return planned.ends, planned.at
-    began = first_offsets(pipeline.spark, checkpoint).get(pipeline.config.kafka.topic)
+    began = state.began()
     return None if began is None else (began, planned.at)
 
 
-def _covered(pipeline: Pipeline, topic: Topic, ranges: Mapping[int, range]) -> dict[int, range]:
+def _covered(state: IngestState, ranges: Mapping[int, range]) -> dict[int, range]:
     """Return what of some offsets Kafka still covers; the others are logged."""
     if not ranges:
         return {}
-    with admin_client(pipeline.spark, pipeline.config.kafka) as admin:
-        bounds = offset_bounds(admin, topic)
+    bounds = state.bounds()
     covered: dict[int, range] = {}
     for partition, offsets in ranges.items():
         available = bounds.get(partition, range(offsets.stop, offsets.stop))
@@ -199,7 +178,7 @@ def _covered(pipeline: Pipeline, topic: Topic, ranges: Mapping[int, range]) -> d
             _log.warning(
                 "%s-%d: bronze lacks offsets %d to %d, which Kafka no longer has; whether they were records"
                 " is unknown",
-                pipeline.config.kafka.source_topic,
+                state.config.kafka.source_topic,
                 partition,
                 offsets.start,
                 min(first, offsets.stop) - 1,
@@ -239,18 +218,17 @@ class Continuation:
         return len(self.begun) == len(self.starts)
 
 
-def first_start(pipeline: Pipeline, topic: Topic) -> Continuation:
+def first_start(state: IngestState) -> Continuation:
     """Return where ingest begins with an empty bronze: at the earliest offset of each partition.
 
     Raises:
         InfrastructureError: the cluster does not answer.
     """
-    with admin_client(pipeline.spark, pipeline.config.kafka) as admin:
-        bounds = offset_bounds(admin, topic)
-    return Continuation(topic.name, dict.fromkeys(sorted(bounds)), {}, bounds)
+    bounds = state.bounds()
+    return Continuation(state.topic.name, dict.fromkeys(sorted(bounds)), {}, bounds)
 
 
-def continuation(pipeline: Pipeline, topic: Topic) -> Continuation:
+def continuation(state: IngestState) -> Continuation:
     """Return where ingest goes on after the last record of each partition in bronze.
 
     A partition of which bronze has nothing begins with the earliest offset that Kafka has.
@@ -259,9 +237,8 @@ def continuation(pipeline: Pipeline, topic: Topic) -> Continuation:
         SourceError: bronze has offsets that Kafka has not.
         InfrastructureError: the cluster does not answer.
     """
-    last_offsets = last_by_partition(bronze_of_topic(pipeline))
-    with admin_client(pipeline.spark, pipeline.config.kafka) as admin:
-        bounds = offset_bounds(admin, topic)
+    last_offsets, topic = state.last_offsets(), state.topic
+    bounds = state.bounds()
     starts: dict[int, int | None] = {}
     deleted: dict[int, range] = {}
     for partition, available in sorted(bounds.items()):
@@ -271,7 +248,7 @@ def continuation(pipeline: Pipeline, topic: Topic) -> Continuation:
         following = last_offsets[partition] + 1
         if following > available.stop:
             raise SourceError(
-                f"{pipeline.table('bronze')} has {pipeline.config.kafka.source_topic}-{partition} up to"
+                f"{state.config.table('bronze')} has {state.config.kafka.source_topic}-{partition} up to"
                 f" offset {following - 1}, but Kafka's end offset is {available.stop}: the topic has lost"
                 " records, or is another. See docs/runbook.md, 'The topic was recreated'"
             )

@@ -3,7 +3,8 @@
 Of such a range only the offsets that bronze lacks count: one that is wider than the loss hides no other.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -26,6 +27,21 @@ def known_missing(
     Returns:
         By partition; those without any are left out.
     """
+    return known_of(partial(held_within, offsets), gaps, within)
+
+
+def known_of(
+    held: Callable[[Sequence[tuple[int, range]]], Mapping[int, int]],
+    gaps: Sequence[KnownGap],
+    within: Mapping[int, range],
+) -> dict[int, int]:
+    """Return the same by whoever knows what bronze has.
+
+    Args:
+        held: returns how many different offsets bronze has within ranges, by partition; see `held_within`.
+        gaps: what is known.
+        within: by partition, the offsets that are looked at.
+    """
     ranges = [
         (gap.partition, overlap)
         for gap in gaps
@@ -36,14 +52,24 @@ def known_missing(
     missing: dict[int, int] = {}
     for partition, overlap in ranges:
         missing[partition] = missing.get(partition, 0) + len(overlap)
+    for partition, n in held(ranges).items():
+        missing[partition] -= n
+    return {partition: n for partition, n in missing.items() if n}
+
+
+def held_within(offsets: DataFrame, ranges: Sequence[tuple[int, range]]) -> dict[int, int]:
+    """Return how many different offsets there are within ranges, by partition.
+
+    Args:
+        offsets: `_partition int, _offset bigint`.
+        ranges: partitions and offsets; not empty.
+    """
     some = " OR ".join(
         f"(_partition = {partition} AND _offset BETWEEN {overlap.start} AND {overlap.stop - 1})"
         for partition, overlap in ranges
     )
     present = offsets.where(some).groupBy("_partition").agg(F.countDistinct("_offset").alias("n"))
-    for row in small_rows(present):
-        missing[row["_partition"]] -= row["n"]
-    return {partition: n for partition, n in missing.items() if n}
+    return {row["_partition"]: row["n"] for row in small_rows(present)}
 
 
 def is_known_gap(partition: int, offsets: range, gaps: Sequence[KnownGap]) -> bool:

@@ -1,6 +1,6 @@
 """What a topic had held before its earliest offsets, where bronze begins with them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -16,15 +16,20 @@ _LOOKED_AT: Final = 1_000
 _LATEST: Final = datetime(9000, 1, 1, tzinfo=UTC)
 
 
-def deleted_until(pipeline: Pipeline, begun: Mapping[int, range]) -> datetime | None:
+def deleted_until(
+    begun: Mapping[int, range],
+    first_sent: Callable[[Mapping[int, range]], Mapping[int, float]],
+    now: datetime,
+) -> datetime | None:
     """Return until when records may have been sent that Kafka no longer has; None if it has all of them.
 
     That is when the first record that a partition still has was sent, of the partitions that have lost some;
     or now, if there is none. A timestamp of the future is believed: this machine's clock may be behind.
 
     Args:
-        pipeline: The pipeline.
         begun: the offsets that Kafka has of each partition that bronze begins with.
+        first_sent: see the function of that name.
+        now: the time.
     """
     cut = {number: held for number, held in begun.items() if held.start}
     if not cut:
@@ -33,10 +38,16 @@ def deleted_until(pipeline: Pipeline, begun: Mapping[int, range]) -> datetime | 
         n: range(held.start, min(held.stop, held.start + _LOOKED_AT)) for n, held in cut.items() if held
     }
     if len(ranges) < len(cut):
-        return datetime.now(UTC)
+        return now
+    sent = first_sent(ranges)
+    if len(sent) < len(cut):
+        return now
+    return datetime.fromtimestamp(min(max(sent.values()), _LATEST.timestamp()), UTC)
+
+
+def first_sent(pipeline: Pipeline, ranges: Mapping[int, range]) -> dict[int, float]:
+    """Return when the first record within some offsets was sent, in seconds since 1970, by partition."""
     records = envelopes_between(pipeline.spark, pipeline.config.kafka, ranges)
     first = F.unix_millis(F.min_by("_kafka_timestamp", "_offset")).alias("sent_ms")
-    sent = [row["sent_ms"] / 1000 for row in small_rows(records.groupBy("_partition").agg(first))]
-    if len(sent) < len(cut):
-        return datetime.now(UTC)
-    return datetime.fromtimestamp(min(max(sent), _LATEST.timestamp()), UTC)
+    rows = small_rows(records.groupBy("_partition").agg(first))
+    return {row["_partition"]: row["sent_ms"] / 1000 for row in rows}

@@ -3,7 +3,7 @@
 Bronze is counted by blocks of offsets, so what the driver gets is bounded, however long the ranges are.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -65,19 +65,37 @@ def within(ranges: Mapping[int, range]) -> str:
     return " OR ".join(parts) or "false"
 
 
-def lacking(offsets: DataFrame, spans: Mapping[int, range]) -> dict[int, Lack]:
+Blocks = Mapping[int, Mapping[int, Block]]
+"""What bronze has, by partition and by the number of the block: `offset // size`."""
+
+
+def lacking(
+    blocks_of: Callable[[Mapping[int, range], int], Blocks], spans: Mapping[int, range]
+) -> dict[int, Lack]:
     """Return what bronze lacks of a range of offsets of each partition.
 
-    Files of bronze without offsets of the ranges are not read.
-
     Args:
-        offsets: `_partition int, _offset bigint` of bronze, of one topic.
+        blocks_of: returns what bronze has of ranges, by blocks of a size; see `held_blocks`.
         spans: the ranges by partition.
 
     Returns:
         A value for each partition of `spans`.
     """
     size = max(_LEAST_OFFSETS, -(-sum(map(len, spans.values())) // _MOST_BLOCKS))
+    blocks = blocks_of(spans, size)
+    return {number: lack_of(span, blocks.get(number, {}), size) for number, span in spans.items()}
+
+
+def held_blocks(offsets: DataFrame, spans: Mapping[int, range], size: int) -> Blocks:
+    """Return what bronze has of a range of offsets of each partition.
+
+    Files of bronze without offsets of the ranges are not read.
+
+    Args:
+        offsets: `_partition int, _offset bigint` of bronze, of one topic.
+        spans: the ranges by partition.
+        size: how many offsets a block has.
+    """
     block = F.expr(f"_offset DIV {size} AS block")
     held = offsets.where(within(spans)).groupBy("_partition", block)
     counted = held.agg(
@@ -88,7 +106,7 @@ def lacking(offsets: DataFrame, spans: Mapping[int, range]) -> dict[int, Lack]:
     blocks: dict[int, dict[int, Block]] = {number: {} for number in spans}
     for row in small_rows(counted):
         blocks[row["_partition"]][row["block"]] = Block(row["first"], row["last"], row["distinct"])
-    return {number: lack_of(span, blocks[number], size) for number, span in spans.items()}
+    return blocks
 
 
 def lack_of(span: range, blocks: Mapping[int, Block], size: int) -> Lack:

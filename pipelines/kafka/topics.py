@@ -10,6 +10,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pipelines.config.kafka import KafkaConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.delta.record_tables import topic_of_bronze, topics_of_bronze
 from pipelines.delta.table_properties import hidden, set_table_property, topic_key
 from pipelines.errors import ConfigError, SourceError
@@ -187,10 +188,20 @@ def require_same_topic(pipeline: Pipeline, topic: Topic) -> None:
     if stored is None:
         set_table_property(pipeline.spark, bronze, topic_key(kafka.cluster), hidden(topic.topic_id))
     else:
+        refuse_other_topic(pipeline.config, stored, topic)
+
+
+def refuse_other_topic(config: PipelineConfig, stored: str, topic: Topic) -> None:
+    """Compare the id of a topic with the one that bronze has stored.
+
+    Raises:
+        SourceError: they differ.
+    """
+    if stored != topic.topic_id:
         raise SourceError(
-            f"{kafka.setting('topic')}: '{topic.name}' is not the topic that {bronze} was filled from: found"
-            f" id {topic.topic_id}, expected {stored}. It was deleted and recreated, or the address is"
-            " that of another cluster. See docs/runbook.md, 'The topic was recreated'"
+            f"{config.kafka.setting('topic')}: '{topic.name}' is not the topic that {config.table('bronze')}"
+            f" was filled from: found id {topic.topic_id}, expected {stored}. It was deleted and recreated,"
+            " or the address is that of another cluster. See docs/runbook.md, 'The topic was recreated'"
         )
 
 

@@ -38,10 +38,24 @@ def require_whole(pipeline: Pipeline, days: Sequence[date]) -> None:
     Raises:
         ConfigError: retention has removed some; or Kafka had deleted some when bronze was begun.
     """
-    first = first_rebuildable_day(pipeline)
+    require_not_cut(pipeline.config, first_whole_day(pipeline), days)
+
+
+def require_not_cut(config: PipelineConfig, whole: date | None, days: Sequence[date]) -> None:
+    """Make sure that all records of some days, and of their neighbours, are there.
+
+    Args:
+        config: the pipeline's configuration.
+        whole: the first day of which bronze lacks no record that was removed; None if none ever was.
+        days: the days, sorted.
+
+    Raises:
+        ConfigError: some are not.
+    """
+    first = None if whole is None else whole + timedelta(days=config.batch.dedup_horizon_days)
     if first is not None and days[0] < first:
         raise ConfigError(
-            f"{pipeline.table('bronze')}: {days[0]} cannot be rebuilt or audited:"
+            f"{config.table('bronze')}: {days[0]} cannot be rebuilt or audited:"
             " records of it are gone, by maintain.bronze_retention, or because Kafka had deleted them when"
             f" bronze was begun. The first day that can be is {first}; earlier days stay as they are"
             " certified. See docs/runbook.md, 'After a loss'"

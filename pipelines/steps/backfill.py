@@ -1,77 +1,30 @@
 """Backfill: what Kafka has and bronze lacks is appended to bronze, while the streams go on."""
 
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from typing import Final
 
 from pyspark.sql import DataFrame
 
 from pipelines.config.clusters import require_one_cluster
-from pipelines.delta.backfill_writer import BackfillWriter, backfill_writer
 from pipelines.delta.clocks import require_same_clock
 from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.record_tables import require_table
-from pipelines.delta.table_properties import WHOLE_FROM, table_property
 from pipelines.errors import SourceError
-from pipelines.fault_points import Point, reach
-from pipelines.kafka.admin import admin_client
-from pipelines.kafka.backfill_plan import BackfillSpan, PartitionPlan, gone_of, plan_backfill
+from pipelines.kafka.backfill_lake import LakeBackfill
+from pipelines.kafka.backfill_plan import BackfillSpan
+from pipelines.kafka.backfill_run import Backfill, Tell, copy_missing
 from pipelines.kafka.bronze_offsets import bronze_of_topic
-from pipelines.kafka.missing_offsets import Missing, chunks, in_reading_order, within
-from pipelines.kafka.same_log import last_offsets, require_same_log
+from pipelines.kafka.missing_offsets import Missing, within
 from pipelines.kafka.source import envelopes_between
-from pipelines.kafka.topics import Topic, find_topic, offset_bounds, require_same_topic
+from pipelines.kafka.topics import find_topic, require_same_topic
 from pipelines.ledger.forgotten_places import emptied_on_arrival, places_where
 from pipelines.ledger.leases import Lease, backfill_lease
 from pipelines.spark.pipeline import Pipeline
 
-_BURST_S: Final = 5
 _SHOWN: Final = 5
-
-
-@dataclass(frozen=True)
-class BackfillProgress:
-    """How far a backfill is.
-
-    Attributes:
-        done: offsets that were read.
-        total: offsets that are to be read.
-        records: records that were appended to bronze.
-        elapsed_s: seconds since the first chunk was begun.
-    """
-
-    done: int
-    total: int
-    records: int
-    elapsed_s: float
-
-    @property
-    def left_s(self) -> float | None:
-        """Seconds until all is read, at the rate so far; None as long as that is unknown."""
-        return self.elapsed_s * (self.total - self.done) / self.done if self.done else None
-
-
-@dataclass(frozen=True)
-class Backfill:
-    """What a backfill has read, or would read.
-
-    Attributes:
-        topic: The topic's name.
-        partitions: What was to be read of each partition.
-        progress: How far it came; nothing is done in a dry run.
-        chunks: How many commits it made.
-        gone: By partition, the ranges of which bronze lacks offsets that Kafka no longer has.
-    """
-
-    topic: str
-    partitions: Mapping[int, PartitionPlan]
-    progress: BackfillProgress
-    chunks: int = 0
-    gone: Mapping[int, list[range]] = field(default_factory=dict)
 
 
 class OffsetsGone(SourceError):
@@ -84,9 +37,6 @@ class OffsetsGone(SourceError):
     def __init__(self, message: str, done: Backfill) -> None:
         super().__init__(message)
         self.done = done
-
-
-Tell = Callable[[BackfillProgress], None]
 
 
 def backfill(
@@ -116,142 +66,70 @@ def backfill(
     require_one_cluster(pipeline.config.kafka.clusters, "backfill")
     require_table(pipeline, "bronze")
     require_not_read_ahead(pipeline, "bronze")
-    # Before the plan: what retention removes afterwards must not come back.
-    whole_from = table_property(pipeline.spark, pipeline.table("bronze"), WHOLE_FROM)
-    topic = find_topic(pipeline.spark, pipeline.config.backfill_kafka)
-    require_same_topic(pipeline, topic)
-    require_same_log(pipeline, topic, last_offsets(pipeline, topic))
-    began = datetime.now(UTC)
-    with nullcontext() if dry_run else backfill_lease(pipeline, run_id) as lease:
-        if lease:
-            # To take the lease was a commit to bronze.
-            require_same_clock(pipeline, began)
-        plan = plan_backfill(pipeline, topic, asked)
-        reach(Point.OFFSETS_PLANNED)
-        run = _Run(pipeline, topic, plan, tell)
-        if lease:
-            run.copy(lease, whole_from)
-    done = run.result()
+    source = _Source(pipeline, find_topic(pipeline.spark, pipeline.config.backfill_kafka))
+    hold: AbstractContextManager[Lease | None] = nullcontext() if dry_run else _holding(pipeline, run_id)
+    done = copy_missing(source, hold, asked, tell)
     if done.gone:
         rest = "would be read" if dry_run else "is in bronze"
         raise OffsetsGone(_gone(pipeline, done, rest), done)
     return done
 
 
-class _Run:
-    """One run, and how far it is."""
+@contextmanager
+def _holding(pipeline: Pipeline, run_id: str) -> Iterator[Lease]:
+    """Hold the lease of backfills, on a machine whose clock is not ahead."""
+    began = datetime.now(UTC)
+    with backfill_lease(pipeline, run_id) as lease:
+        # To take the lease was a commit to bronze.
+        require_same_clock(pipeline, began)
+        yield lease
 
-    def __init__(
-        self, pipeline: Pipeline, topic: Topic, plan: Mapping[int, PartitionPlan], tell: Tell
-    ) -> None:
-        self._pipeline, self._topic, self._plan, self._tell = pipeline, topic, plan, tell
-        self._kafka = pipeline.config.backfill_kafka
-        self._ranges = {
-            number: in_reading_order(each.lack.ranges, each.first)
-            for number, each in plan.items()
-            if each.lack.ranges
-        }
-        self._total = sum(len(each.offsets) for ranges in self._ranges.values() for each in ranges)
-        self._done = self._records = self._chunks = 0
-        self._began = time.monotonic()
-        self._gone = {
-            number: [each.offsets for each in partition.gone.ranges]
-            for number, partition in plan.items()
-            if partition.gone.offsets
-        }
 
-    @property
-    def progress(self) -> BackfillProgress:
-        return BackfillProgress(self._done, self._total, self._records, time.monotonic() - self._began)
+@dataclass(frozen=True)
+class _Source(LakeBackfill):
+    """A lake and its topic, see `pipelines.kafka.backfill_run.BackfillSource`.
 
-    def result(self) -> Backfill:
-        return Backfill(self._topic.name, self._plan, self.progress, self._chunks, self._gone)
+    Attributes:
+        forgotten: places of records that were forgotten, if there are any: one frame.
+    """
 
-    def copy(self, lease: Lease, whole_from: str | None) -> None:
-        """Append chunk after chunk, no faster than it may.
+    forgotten: list[DataFrame] = field(default_factory=list)
 
-        Args:
-            lease: the lease of backfills.
-            whole_from: what bronze said before the run was planned of the first day that retention has left.
-        """
-        if not self._ranges:
-            return
+    def prepare(self, ranges: Mapping[int, Sequence[Missing]]) -> None:
         every = " OR ".join(
-            within({number: each.offsets}) for number, ranges in self._ranges.items() for each in ranges
+            within({number: each.offsets}) for number, of_partition in ranges.items() for each in of_partition
         )
-        forgotten = places_where(self._pipeline, every)
-        writer = backfill_writer(self._pipeline, whole_from, partial(self._require_right, lease))
-        rate = self._pipeline.config.backfill.max_offsets_per_second
-        most = self._pipeline.config.backfill.chunk_offsets
-        self._began = time.monotonic()
-        self._tell(self.progress)
-        for chunk in chunks(self._ranges, min(most, rate * _BURST_S) if rate else most):
-            self._append(self._covered(chunk), forgotten, writer, lease)
-            self._done += sum(len(each.offsets) for each in chunk.values())
-            self._tell(self.progress)
-            reach(Point.CHUNK_COMMITTED)
-            if rate:
-                time.sleep(max(0.0, self._done / rate - self.progress.elapsed_s))
+        places = places_where(self.pipeline, every)
+        self.forgotten.extend([] if places is None else [places])
 
-    def _append(
-        self,
-        chunk: Mapping[int, Missing],
-        forgotten: DataFrame | None,
-        writer: BackfillWriter,
-        lease: Lease,
-    ) -> None:
-        if not chunk:
-            return
-        with _kept(emptied_on_arrival(self._lacking(chunk), forgotten)) as records:
-            # Where there are markers of transactions alone, there is nothing to commit.
-            if records.count():
-                # That they are of this topic is known only now.
-                require_same_topic(self._pipeline, find_topic(self._pipeline.spark, self._kafka))
-                self._records += writer.append(records, lease.stamp("backfill"))
-                self._chunks += 1
+    @contextmanager
+    def lacking(self, chunk: Mapping[int, Missing]) -> Iterator[DataFrame]:
+        forgotten = self.forgotten[0] if self.forgotten else None
+        # They may be written several times.
+        kept = emptied_on_arrival(self._records(chunk), forgotten).persist()
+        try:
+            yield kept
+        finally:
+            kept.unpersist()
 
-    def _lacking(self, chunk: Mapping[int, Missing]) -> DataFrame:
+    def count(self, records: DataFrame) -> int:
+        return records.count()
+
+    def require_same_topic(self) -> None:
+        require_same_topic(self.pipeline, find_topic(self.pipeline.spark, self.config.backfill_kafka))
+
+    def require_not_read_ahead(self) -> None:
+        require_not_read_ahead(self.pipeline, "bronze")
+
+    def _records(self, chunk: Mapping[int, Missing]) -> DataFrame:
         """Return the records of a chunk that bronze does not have."""
         ranges = {number: each.offsets for number, each in chunk.items()}
-        records = envelopes_between(self._pipeline.spark, self._kafka, ranges)
+        records = envelopes_between(self.pipeline.spark, self.config.backfill_kafka, ranges)
         compared = {number: each.offsets for number, each in chunk.items() if each.is_partial}
         if not compared:
             return records
-        held = bronze_of_topic(self._pipeline).where(within(compared)).select("_partition", "_offset")
+        held = bronze_of_topic(self.pipeline).where(within(compared)).select("_partition", "_offset")
         return records.join(held, ["_partition", "_offset"], "left_anti")
-
-    def _covered(self, chunk: Mapping[int, Missing]) -> dict[int, Missing]:
-        """Return what Kafka has of a chunk; what it has deleted since the run was planned is noted."""
-        with admin_client(self._pipeline.spark, self._kafka) as admin:
-            available = offset_bounds(admin, self._topic)
-        covered: dict[int, Missing] = {}
-        deleted: dict[int, range] = {}
-        for number, each in chunk.items():
-            first = available[number].start
-            deleted[number] = range(each.offsets.start, min(each.offsets.stop, first))
-            if left := range(max(each.offsets.start, first), each.offsets.stop):
-                covered[number] = replace(each, offsets=left)
-        for number, lack in gone_of(self._pipeline, deleted).items():
-            self._gone.setdefault(number, []).extend(missing.offsets for missing in lack.ranges)
-        return covered
-
-    def _require_right(self, lease: Lease) -> None:
-        """Make sure, before a commit, that bronze is still this run's to write to.
-
-        A table that was put back from a backup knows nothing of the epochs that were taken since.
-        """
-        lease.require()
-        require_not_read_ahead(self._pipeline, "bronze")
-
-
-@contextmanager
-def _kept(records: DataFrame) -> Iterator[DataFrame]:
-    """Keep records for as long as the block runs: they may be written several times."""
-    kept = records.persist()
-    try:
-        yield kept
-    finally:
-        kept.unpersist()
 
 
 def _gone(pipeline: Pipeline, done: Backfill, rest: str) -> str:

@@ -1,23 +1,22 @@
 """Ingest: every Kafka record, whole, into the bronze table."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime
 from functools import partial
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from pyspark.sql import DataFrame
 
 from pipelines.config.model import PipelineConfig
-from pipelines.config.risks import refusal
 from pipelines.config.streams import STREAMS
-from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.delta.clocks import require_not_behind, require_order
 from pipelines.delta.idempotent_writer import OnceWriter
 from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.record_tables import ensure_bronze
-from pipelines.delta.stream_check import check_ingest, note_tables, require_fit
+from pipelines.delta.stream_check import check_ingest, note_tables
 from pipelines.delta.table_properties import (
     WHOLE_FROM,
     hidden,
@@ -26,20 +25,20 @@ from pipelines.delta.table_properties import (
     topic_key,
 )
 from pipelines.errors import ConfigError
-from pipelines.kafka.ingest_position import Continuation, behind_or_ahead, continuation, first_start
-from pipelines.kafka.log_start import deleted_until
+from pipelines.kafka.ingest_state import LakeIngest
+from pipelines.kafka.log_start import first_sent
 from pipelines.kafka.offsets_group import OffsetsGroup, offsets_group
-from pipelines.kafka.same_log import last_offsets, require_same_log
 from pipelines.kafka.source import read_envelopes
-from pipelines.kafka.topics import Topic, find_topic, require_same_topic
+from pipelines.kafka.topics import find_topic, require_same_topic
 from pipelines.ledger.forgotten_places import emptied_on_arrival, places_ahead
-from pipelines.ledger.retention_marks import first_kept_day, last_event_day
+from pipelines.ledger.retention_marks import first_kept_day
 from pipelines.racks.traffic import RackTraffic, RackTrafficMeter
-from pipelines.spark.checkpoints import QueryFiles, has_begun, query_files
+from pipelines.spark.checkpoints import QueryFiles, query_files
 from pipelines.spark.ingest_plans import ends_of, offsets_in, read_until
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.stream_metrics import StreamMetric
 from pipelines.spark.streams import Trigger, run_query
+from pipelines.steps.ingest_start import OffsetRequests, started
 
 _log = logging.getLogger(__name__)
 
@@ -95,19 +94,8 @@ def ingest(pipeline: Pipeline, *, once: bool) -> IngestResult:
     _refuse_retired(config)
     topic = find_topic(spark, config.kafka)
     files = check_ingest(pipeline)
-    _refuse_latest(pipeline, files)
-    require_not_read_ahead(pipeline, *STREAMS["ingest"].tables)
-    # Before a commit of this run is the newest.
-    require_not_behind(pipeline)
-    ensure_bronze(pipeline, {topic_key(config.cluster): hidden(topic.topic_id)})
-    require_same_topic(pipeline, topic)
-    require_fit(config, "ingest", behind_or_ahead(pipeline, topic, files))
-    require_same_log(pipeline, topic, last_offsets(pipeline, topic))
-    start = _start(pipeline, topic, files)
-    if start and not has_begun(spark, files):
-        _note_incomplete_days(pipeline, start)
+    start = started(_Lake(pipeline, topic), files)
     starting = start.starting_offsets if start else None
-    note_tables(pipeline, "ingest", files)
     _log.info("reading topic %s, %d partitions", config.kafka.source_topic, topic.partitions)
     reading = RackTrafficMeter(spark, config.kafka) if config.kafka.rack.executor_variable else None
     writer = OnceWriter(pipeline.table("bronze"), files.in_flight)
@@ -148,13 +136,14 @@ class IngestJob:
     group: OffsetsGroup | None = None
     reading: RackTrafficMeter | None = None
     written_before: int = 0
-    _requests: "_OffsetRequests | None" = None
+    _requests: OffsetRequests | None = None
 
     def plan(self) -> DataFrame:
         """Return the records of the topic."""
         kafka = self.pipeline.config.kafka
         begun = query_files(self.pipeline.spark, self.pipeline.checkpoint("ingest")).in_flight
-        self._requests = _OffsetRequests(begun, self.once, is_bounded=bool(kafka.max_offsets_per_trigger))
+        is_bounded = bool(kafka.max_offsets_per_trigger)
+        self._requests = OffsetRequests(begun, self.once, partial(datetime.now, UTC), is_bounded=is_bounded)
         return read_envelopes(self.pipeline.spark, kafka, self.starting)
 
     def write(self, rows: DataFrame, batch: int) -> None:
@@ -177,30 +166,36 @@ class IngestJob:
             yield self.reading.so_far()
 
 
-class _OffsetRequests:
-    """When Spark asked Kafka for the ends of its partitions, for each micro-batch of a query.
+@dataclass(frozen=True)
+class _Lake(LakeIngest):
+    """A lake, see `pipelines.steps.ingest_start.IngestLake`."""
 
-    It does so when it plans one: after the one before is done; or, to take what is there now and stop, when
-    the query starts. The time that Spark notes itself is that of a moment after the answer.
-    """
+    @property
+    def zone(self) -> ZoneInfo:
+        return self.pipeline.contract.zone
 
-    def __init__(self, begun: int | None, once: bool, *, is_bounded: bool) -> None:
-        self._begun, self._once, self._is_bounded = begun, once, is_bounded
-        self._at = datetime.now(UTC)
+    def make_bronze(self) -> None:
+        require_not_read_ahead(self.pipeline, *STREAMS["ingest"].tables)
+        # Before a commit of this run is the newest.
+        require_not_behind(self.pipeline)
+        ensure_bronze(self.pipeline, {topic_key(self.config.cluster): hidden(self.topic.topic_id)})
+        require_same_topic(self.pipeline, self.topic)
 
-    def before(self, batch: int) -> int | None:
-        """Return a moment before it asked, in milliseconds; None if the micro-batch may end before the ends.
+    def now(self) -> datetime:
+        return datetime.now(UTC)
 
-        One that an earlier run has planned goes to the ends, or the bound, of that time.
-        """
-        if self._is_bounded or batch == self._begun:
-            return None
-        return int(self._at.timestamp() * 1000)
+    def first_sent(self, ranges: Mapping[int, range]) -> Mapping[int, float]:
+        return first_sent(self.pipeline, ranges)
 
-    def done(self) -> None:
-        """Note that a micro-batch is done: what is asked from now on is asked for the next."""
-        if not self._once:
-            self._at = datetime.now(UTC)
+    def first_whole_day(self) -> date | None:
+        return first_kept_day(self.pipeline, self.config.cluster)
+
+    def set_first_whole_day(self, day: date) -> None:
+        key = key_of_cluster(WHOLE_FROM, self.config.cluster)
+        set_table_property(self.pipeline.spark, self.pipeline.table("bronze"), key, day.isoformat())
+
+    def note_tables(self, files: QueryFiles) -> None:
+        note_tables(self.pipeline, "ingest", files)
 
 
 def _refuse_retired(config: PipelineConfig) -> None:
@@ -214,75 +209,6 @@ def _refuse_retired(config: PipelineConfig) -> None:
             f"{config.kafka.setting('retired')}: found true, expected false to read from this cluster, which"
             " nightly runs do not ask: what it has could be missing from certified days. Remove the setting"
         )
-
-
-def _refuse_latest(pipeline: Pipeline, files: QueryFiles) -> None:
-    """Make sure that a first start skips no record, unless the configuration says so by name.
-
-    Raises:
-        ConfigError: it would.
-    """
-    config = pipeline.config
-    if config.kafka.starting_offsets != "latest" or "starting_offsets_latest" in config.accept_risks:
-        return
-    if BEGIN in files.note or has_begun(pipeline.spark, files):
-        return
-    raise ConfigError(
-        f"{config.kafka.setting('starting_offsets')}:"
-        f" {refusal('starting_offsets_latest', 'latest on a first start', 'earliest')}"
-    )
-
-
-def _start(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> Continuation | None:
-    """Return where a query begins that has planned nothing yet; None if checkpoint or settings say it."""
-    if files.next_batch or files.in_flight is not None:
-        return None
-    if BEGIN not in files.note:
-        is_first = not has_begun(pipeline.spark, files)
-        from_earliest = pipeline.config.kafka.starting_offsets == "earliest"
-        return first_start(pipeline, topic) if is_first and from_earliest else None
-    start = continuation(pipeline, topic)
-    for partition, at in start.starts.items():
-        _log.info("%s-%d: from offset %s on", topic.name, partition, "earliest" if at is None else at)
-    for partition, deleted in start.deleted.items():
-        _log.warning(
-            "%s-%d: Kafka has deleted offsets %d to %d before they were read; audits will fail",
-            *(topic.name, partition, deleted.start, deleted.stop - 1),
-        )
-    return start
-
-
-def _note_incomplete_days(pipeline: Pipeline, start: Continuation) -> None:
-    """Keep days from being certified of which bronze will lack records that Kafka has deleted.
-
-    So it is if bronze is begun, or begun again after a loss, and if it has no record of a partition with
-    which ingest begins again. Who starts at the latest offset has accepted that by name.
-    """
-    begun = start.begun
-    if not start.is_first:
-        # Of an idle partition Kafka may have deleted all long ago: no day is refused for it.
-        for partition in (number for number, held in begun.items() if held.start and not held):
-            _log.warning(
-                "%s-%d: Kafka has deleted all of its records, and bronze has none: whether any were lost is"
-                " unknown",
-                *(start.topic, partition),
-            )
-        begun = {number: held for number, held in begun.items() if held}
-    sent = deleted_until(pipeline, begun)
-    if sent is None:
-        return
-    last = last_event_day(sent, pipeline.config.decode.max_future, pipeline.contract.zone)
-    first_whole, before = last + timedelta(days=1), first_kept_day(pipeline, pipeline.config.cluster)
-    if before is not None and before >= first_whole:
-        return
-    _log.warning(
-        "Kafka has deleted records of %s that were sent until %s: %s is the first complete day of bronze."
-        " Days before it, and days within batch.dedup_horizon_days after it, cannot be certified. See"
-        " docs/runbook.md, 'After a loss'",
-        *(start.topic, sent.strftime("%Y-%m-%d %H:%M:%S UTC"), first_whole),
-    )
-    key = key_of_cluster(WHOLE_FROM, pipeline.config.cluster)
-    set_table_property(pipeline.spark, pipeline.table("bronze"), key, first_whole.isoformat())
 
 
 def _in_bronze(pipeline: Pipeline, starting: str | None) -> dict[int, int]:

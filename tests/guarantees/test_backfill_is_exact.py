@@ -21,13 +21,15 @@ from pipelines.delta.upkeep import delete_rows
 from pipelines.errors import ConfigError, InfrastructureError, OncelakeError, SourceError
 from pipelines.fault_points import Point, armed
 from pipelines.kafka.backfill_plan import BackfillSpan
+from pipelines.kafka.backfill_run import Backfill, BackfillProgress
+from pipelines.kafka.ingest_state import LakeIngest
 from pipelines.kafka.same_log import last_offsets
 from pipelines.kafka.topics import find_topic
 from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.lineage.key_filter import asked_key
 from pipelines.lineage.searches import OfKey
 from pipelines.spark.pipeline import Pipeline
-from pipelines.steps.backfill import Backfill, BackfillProgress, OffsetsGone, backfill
+from pipelines.steps.backfill import OffsetsGone, backfill
 from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.forget import forget
 from pipelines.steps.ingest import ingest
@@ -352,7 +354,8 @@ def test_both_logs_are_compared_at_the_last_record_and_not_at_the_last_that_came
     gaps.send(1)
     gaps.ingest()
     assert gaps.backfill().progress.records == 134
-    assert last_offsets(pipeline, find_topic(gaps.lake.spark, pipeline.config.kafka)) == {0: 300, 1: 39}
+    topic = find_topic(gaps.lake.spark, pipeline.config.kafka)
+    assert last_offsets(LakeIngest(pipeline, topic)) == {0: 300, 1: 39}
 
 
 @pytest.mark.thorough

@@ -1,7 +1,7 @@
 """A day is sealed when bronze has what Kafka had, and not before."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -22,9 +22,12 @@ from pipelines.delta.table_properties import set_table_property
 from pipelines.delta.tables import version
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.kafka.ingest_position import ends_since
+from pipelines.kafka.ingest_state import LakeIngest
+from pipelines.kafka.topics import find_topic
 from pipelines.ledger.leases import Lease, lease
 from pipelines.nightly.seal import seal
 from pipelines.spark.checkpoints import query_files
+from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.streams import Trigger, each_batch
 from pipelines.steps.ingest import IngestJob, ingest
 from tests.support.kafka import MakeTopic, ordered_producer
@@ -101,6 +104,11 @@ class _Looks(OnceWriter):
         self.given[batch] = datetime.now(UTC) + timedelta(milliseconds=1)
         wait_until(lambda: datetime.now(UTC) > self.given[batch], "the next millisecond")
         return super().append(rows, batch, count, **said)
+
+
+def known_ends(pipeline: Pipeline, moment: datetime) -> Mapping[int, int]:
+    topic = find_topic(pipeline.spark, pipeline.config.kafka)
+    return ends_since(LakeIngest(pipeline, topic), moment)
 
 
 def sealed(lake: Lake, held: Lease, config: PipelineConfig | None = None) -> list[tuple[int, int]]:
@@ -210,8 +218,29 @@ def test_what_came_before_ingest_began_and_after_it_had_read_all_is_not_asked_fo
         assert sealed(lake, held) == sealed(lake, held, unbounded(lake.config)) == [(0, 1), (1, 1)]
     # A micro-batch of before the day's end says nothing of it.
     today = datetime.now(UTC).date()
-    assert ends_since(lake.pipeline, SENT) == {0: 2, 1: 2, 2: 0}
-    assert ends_since(lake.pipeline, datetime(today.year + 1, 1, 1, tzinfo=UTC)) == {}
+    assert known_ends(lake.pipeline, SENT) == {0: 2, 1: 2, 2: 0}
+    assert known_ends(lake.pipeline, datetime(today.year + 1, 1, 1, tzinfo=UTC)) == {}
+
+
+def test_a_partition_that_bronze_lacks_is_not_passed_over_where_kafka_has_deleted_its_records(
+    broker: str, admin: AdminClient, topic: MakeTopic, make_lake: MakeLake
+) -> None:
+    """Ingest stands still; the records of a partition come, and retention deletes them."""
+    name = topic(partitions=2)
+    lake = lake_of(make_lake, broker, name)
+    send(broker, name, SENT)
+    ingest(lake.pipeline, once=True)
+    send(broker, name, SENT, partition=1)
+    everything = TopicPartition(name, 1, 1)
+    admin.delete_records([everything])[everything].result(30)
+    with lease(lake.pipeline, "seal") as held:
+        with pytest.raises(
+            SourceError, match=rf"deleted offsets that bronze lacks: {name}-1: offsets 0 to 0\."
+        ):
+            sealed(lake, held)
+        gap = "audit.known_gaps=[{partition: 1, first: 0, last: 0, why: retention}]"
+        accepting = lake_of(make_lake, broker, name, gap)
+        assert sealed(accepting, held) == [(0, 0)]
 
 
 def bounded_stream(lake: Lake, config: PipelineConfig) -> None:
@@ -224,7 +253,7 @@ def bounded_stream(lake: Lake, config: PipelineConfig) -> None:
         wait_for(lake, 1)
     assert lake.count("bronze") == 5
     # The night's own configuration has no bound.
-    assert ends_since(replace(lake.pipeline, config=config), SENT) == {}
+    assert known_ends(replace(lake.pipeline, config=config), SENT) == {}
     with (
         lease(lake.pipeline, "seal") as held,
         pytest.raises(SourceError, match=r"-0 is in bronze up to offset 5, needed 20;"),
@@ -249,10 +278,10 @@ def test_a_micro_batch_tells_of_the_ends_of_kafka_only_if_it_went_to_them_and_as
     with streaming(lake, everything, looks):
         wait_for(lake, 2)
         assert lake.count("bronze") == 20
-        assert ends_since(lake.pipeline, SENT) == {}
+        assert known_ends(lake.pipeline, SENT) == {}
         before = looks.given[1]
         send(broker, name, SENT)
         wait_for(lake, 3)
-    assert ends_since(lake.pipeline, before) == {0: 21}
+    assert known_ends(lake.pipeline, before) == {0: 21}
     # Between the answer of Kafka and the commit.
-    assert ends_since(lake.pipeline, looks.given[2]) == {}
+    assert known_ends(lake.pipeline, looks.given[2]) == {}

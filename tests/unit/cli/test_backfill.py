@@ -9,8 +9,8 @@ import pytest
 
 from pipelines.cli.backfill import span_of, summary_of, told
 from pipelines.kafka.backfill_plan import BackfillSpan, PartitionPlan
+from pipelines.kafka.backfill_run import Backfill, BackfillProgress
 from pipelines.kafka.missing_offsets import Lack, Missing
-from pipelines.steps.backfill import Backfill, BackfillProgress
 
 HALF = BackfillProgress(done=500, total=1_000, records=498, elapsed_s=12.0)
 

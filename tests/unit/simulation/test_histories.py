@@ -1,21 +1,29 @@
-"""Nightly runs and publishing keep their promises in random histories; with a planted fault they do not."""
+"""The protocols keep their promises in random histories; with a planted fault they do not."""
 
 import pytest
 
+from simulation.backfill import BackfillWorld
 from simulation.nightly import NightlyWorld
 from simulation.planted import Planted
+from simulation.planted_backfill import BACKFILL
 from simulation.planted_nightly import NIGHTLY
 from simulation.planted_publishing import PUBLISHING
+from simulation.planted_sealing import SEALING
 from simulation.publishing import PublishingWorld
-from simulation.runs import Totals, play
+from simulation.runs import MakeWorld, Totals, play
+from simulation.sealing import SealingWorld
 
-each_planted = pytest.mark.parametrize("planted", [*NIGHTLY, *PUBLISHING], ids=lambda planted: planted.name)
+ALL = (*NIGHTLY, *PUBLISHING, *SEALING, *BACKFILL)
+each_planted = pytest.mark.parametrize("planted", ALL, ids=lambda planted: planted.name)
 
 
-@pytest.mark.parametrize("world", [NightlyWorld, PublishingWorld])
-def test_random_histories_keep_every_invariant(world: type[NightlyWorld] | type[PublishingWorld]) -> None:
+@pytest.mark.parametrize(
+    ("world", "runs"),
+    [(NightlyWorld, 300), (PublishingWorld, 300), (SealingWorld, 150), (BackfillWorld, 150)],
+)
+def test_random_histories_keep_every_invariant(world: MakeWorld, runs: int) -> None:
     totals = Totals()
-    for seed in range(300):
+    for seed in range(runs):
         totals.add(seed, play(world, seed))
     assert totals.violations == {}
     # What can go wrong does so.

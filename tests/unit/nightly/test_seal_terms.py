@@ -9,7 +9,7 @@ from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError, SourceError
 from pipelines.kafka.topic_offsets import BrokerOffsets
 from pipelines.ledger.offset_ranges import PartitionOffsets
-from pipelines.nightly.seal import above_bronze, require_known_gaps_past, require_none_lacking
+from pipelines.nightly.seal_terms import above_bronze, require_known_gaps_past, require_none_lacking
 
 MIDNIGHT = datetime(2013, 1, 2, tzinfo=UTC)
 
@@ -32,10 +32,10 @@ def test_a_partition_is_sealed_by_its_end_or_by_a_record_that_the_broker_took_af
         found, {number: BrokerOffsets(0, end) for number, end in kept.items()}, MIDNIGHT, {5: 4}
     )
     assert above == {0: range(10, 12), 2: range(10, 12), 3: range(4)}
-    # Of a partition that bronze lacks, what was deleted before ingest began is not missed.
-    assert above_bronze([], {0: BrokerOffsets(3, 5), 1: BrokerOffsets(5, 5)}, MIDNIGHT, {}) == {
-        0: range(3, 5)
-    }
+    # Of a partition that bronze lacks, what was deleted before ingest began is not missed; all else is.
+    cut = {0: BrokerOffsets(3, 5), 1: BrokerOffsets(5, 5)}
+    assert above_bronze([], cut, MIDNIGHT, {0: 3, 1: 5}) == {0: range(3, 5)}
+    assert above_bronze([], cut, MIDNIGHT, {0: 3}) == {0: range(3, 5), 1: range(5)}
 
 
 def test_what_bronze_has_to_come_to_is_what_the_day_needs() -> None:

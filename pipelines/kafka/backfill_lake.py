@@ -1,0 +1,122 @@
+"""What a backfill asks of bronze and of Kafka, beside what ingest asks.
+
+Those who decide by the answers know only `BackfillLake`: the simulation has a model of it.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.delta.fenced_commits import number_taken
+from pipelines.delta.io import read, small_rows
+from pipelines.delta.table_properties import WHOLE_FROM, table_property
+from pipelines.delta.transaction import Transaction
+from pipelines.kafka.admin import admin_client
+from pipelines.kafka.bronze_offsets import bronze_of_topic, held_by_partition, last_by_partition
+from pipelines.kafka.ingest_state import IngestState, LakeIngest
+from pipelines.kafka.known_gaps import held_within
+from pipelines.kafka.missing_offsets import Blocks, held_blocks
+from pipelines.kafka.topics import list_offsets, offset_bounds
+
+
+class BackfillLake(IngestState, Protocol):
+    """A pipeline's bronze, and the topic as a backfill asks it. Each method looks anew."""
+
+    def available(self) -> Mapping[int, range]:
+        """Return the offsets that Kafka has, by the Kafka settings of backfills."""
+
+    def sent_since(self, moment: datetime) -> Mapping[int, int]:
+        """Return the first offset that was sent since a moment, by partition; -1 where there is none."""
+
+    def held(self) -> Mapping[int, range]:
+        """Return the first to the last offset of each partition in bronze."""
+
+    def blocks(self, spans: Mapping[int, range], size: int) -> Blocks:
+        """Return what bronze has of ranges, see `pipelines.kafka.missing_offsets.held_blocks`."""
+
+    def held_within(self, ranges: Sequence[tuple[int, range]]) -> Mapping[int, int]:
+        """Count what bronze has within ranges, see `pipelines.kafka.known_gaps.held_within`."""
+
+    def last_sent_before(self, moment: datetime, below: Mapping[int, int]) -> Mapping[int, int]:
+        """Return the last offset in bronze that was sent before a moment and lies below another offset."""
+
+    def first_kept_day(self) -> str | None:
+        """Return what bronze says of the first day that retention has left whole; None if it says nothing."""
+
+
+@dataclass(frozen=True)
+class LakeBackfill(LakeIngest):
+    """The same of a lake, see `BackfillLake`."""
+
+    def available(self) -> Mapping[int, range]:
+        """Return the offsets that Kafka has."""
+        with admin_client(self.pipeline.spark, self.config.backfill_kafka) as admin:
+            return offset_bounds(admin, self.topic)
+
+    def sent_since(self, moment: datetime) -> Mapping[int, int]:
+        """Return the first offset that was sent since a moment, by partition; -1 where there is none."""
+        with admin_client(self.pipeline.spark, self.config.backfill_kafka) as admin:
+            return list_offsets(admin, self.topic, moment)
+
+    def held(self) -> Mapping[int, range]:
+        """Return the first to the last offset of each partition in bronze."""
+        return held_by_partition(bronze_of_topic(self.pipeline))
+
+    def blocks(self, spans: Mapping[int, range], size: int) -> Blocks:
+        """Return what bronze has of ranges."""
+        return held_blocks(self._offsets, spans, size)
+
+    def held_within(self, ranges: Sequence[tuple[int, range]]) -> Mapping[int, int]:
+        """Count what bronze has within ranges."""
+        return held_within(self._offsets, ranges)
+
+    def last_sent_before(self, moment: datetime, below: Mapping[int, int]) -> Mapping[int, int]:
+        """Return the last offset in bronze that was sent before a moment and lies below another offset."""
+        before = bronze_of_topic(self.pipeline).where(F.col("_kafka_timestamp") < F.lit(moment))
+        within = " OR ".join(f"(_partition = {n} AND _offset < {offset})" for n, offset in below.items())
+        return last_by_partition(before.where(within))
+
+    def first_kept_day(self) -> str | None:
+        """Return what bronze says of the first day that retention has left whole."""
+        return table_property(self.pipeline.spark, self.pipeline.table("bronze"), WHOLE_FROM)
+
+    def begin(self) -> Transaction:
+        """Begin a transaction on bronze."""
+        return Transaction(self.pipeline.spark, self.pipeline.table("bronze"))
+
+    def write(self, draft: Transaction, records: DataFrame, at: datetime) -> int:
+        """Write records as of a moment to files that no commit names; return how many."""
+        return draft.write(records.withColumn("_ingested_at", F.lit(at)))
+
+    def newest_since(self, moment: datetime) -> datetime | None:
+        """Return the newest ingestion in bronze, of those since a moment."""
+        rows = read(self.pipeline.spark, self.pipeline.table("bronze"))
+        rows = rows.where(F.col("_ingested_at") >= F.lit(moment))
+        (found,) = small_rows(rows.agg(F.max("_ingested_at").alias("newest")))
+        newest: datetime | None = found["newest"]
+        return newest
+
+    def number_taken(self, application: str) -> int:
+        """Return the last number of an application that bronze has taken."""
+        return number_taken(self.pipeline.spark, self.pipeline.table("bronze"), application)
+
+    def now(self) -> datetime:
+        """Return the time."""
+        return datetime.now(UTC)
+
+    def elapsed_s(self) -> float:
+        """Return a number of seconds that grows evenly."""
+        return time.monotonic()
+
+    def pause(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
+    @property
+    def _offsets(self) -> DataFrame:
+        return bronze_of_topic(self.pipeline).select("_partition", "_offset")

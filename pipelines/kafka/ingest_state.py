@@ -1,0 +1,236 @@
+"""What is asked of ingest's checkpoint, of bronze and of Kafka to tell whether they match.
+
+Those who decide by the answers know only `IngestState`: the simulation has a model of it.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import reduce
+from operator import or_
+from typing import Final, Protocol
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.config.model import PipelineConfig
+from pipelines.delta.io import small_rows
+from pipelines.delta.table_properties import DIVERGENCE_ACCEPTED, table_property
+from pipelines.delta.table_state import StreamCommit, recent_commits
+from pipelines.kafka.admin import admin_client
+from pipelines.kafka.bronze_offsets import bronze_of_topic, last_by_partition
+from pipelines.kafka.source import records_between
+from pipelines.kafka.topic_offsets import BrokerOffsets, readable_offsets, records_within
+from pipelines.kafka.topics import Topic, offset_bounds
+from pipelines.spark.checkpoints import (
+    QueryFiles,
+    first_micro_batch,
+    first_offsets,
+    has_begun,
+    query_files,
+)
+from pipelines.spark.ingest_plans import Plan, plan_of
+from pipelines.spark.pipeline import Pipeline
+
+_WHOLE: Final = "_whole"
+_DIGEST: Final = "_digest"
+
+
+@dataclass(frozen=True)
+class Ingestion:
+    """Which records of bronze are looked at, by `_ingested_at`; all of them if nothing is said.
+
+    Attributes:
+        since: from this moment on.
+        until: up to this moment.
+        after: later than this moment.
+    """
+
+    since: datetime | None = None
+    until: datetime | None = None
+    after: datetime | None = None
+
+
+EVERYTHING: Final = Ingestion()
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Records of a partition that both have: the last that are the same, and the last that differ."""
+
+    same: int | None
+    other: int | None
+
+    @property
+    def differs(self) -> bool:
+        """Whether the newer of the two is one that differs."""
+        return self.other is not None and (self.same is None or self.same < self.other)
+
+
+class IngestState(Protocol):
+    """A pipeline's ingest: its checkpoint, bronze, and the topic. Each method looks anew."""
+
+    @property
+    def config(self) -> PipelineConfig:
+        """The pipeline's configuration."""
+
+    @property
+    def topic(self) -> Topic:
+        """The topic, as it was found."""
+
+    def files(self) -> QueryFiles:
+        """Return what the checkpoint says."""
+
+    def has_begun(self, files: QueryFiles) -> bool:
+        """Return whether the query knows where it began, see `pipelines.spark.checkpoints.has_begun`."""
+
+    def oldest(self) -> int | None:
+        """Return the oldest micro-batch whose plan the checkpoint still has."""
+
+    def began(self) -> Mapping[int, int] | None:
+        """Return the offsets at which the checkpoint began; None if it does not know."""
+
+    def plan(self, batch: int) -> Plan | None:
+        """Return the plan of a micro-batch; None if the checkpoint no longer has it, or not yet."""
+
+    def commits(self, most: int) -> Sequence[StreamCommit]:
+        """Return the newest commits of bronze, the newest first."""
+
+    def last_offsets(
+        self, came: Ingestion = EVERYTHING, partitions: Collection[int] | None = None
+    ) -> Mapping[int, int]:
+        """Return the last offset of each partition in bronze, among the records that are looked at."""
+
+    def bounds(self) -> Mapping[int, range]:
+        """Return the offsets that Kafka has, see `pipelines.kafka.topics.offset_bounds`."""
+
+    def readable(self) -> Mapping[int, BrokerOffsets]:
+        """Return those that ingest may read, see `pipelines.kafka.topic_offsets.readable_offsets`."""
+
+    def records_within(
+        self, ranges: Mapping[int, range], *, one_is_enough: bool = False
+    ) -> Mapping[int, int]:
+        """Count records, see `pipelines.kafka.topic_offsets.records_within`."""
+
+    def compared(self, ranges: Mapping[int, range]) -> Mapping[int, Compared]:
+        """Compare records within some offsets; a partition of which both have none is not in the result."""
+
+    def accepted_divergences(self) -> str:
+        """Return the `TOPIC-PARTITION@OFFSET` of which somebody has accepted that the records differ."""
+
+
+@dataclass(frozen=True)
+class LakeIngest:
+    """The same of a lake, see `IngestState`."""
+
+    pipeline: Pipeline
+    topic: Topic
+
+    @property
+    def config(self) -> PipelineConfig:
+        """The pipeline's configuration."""
+        return self.pipeline.config
+
+    def files(self) -> QueryFiles:
+        """Return what the checkpoint says."""
+        return query_files(self.pipeline.spark, self._checkpoint)
+
+    def has_begun(self, files: QueryFiles) -> bool:
+        """Return whether the query knows where it began."""
+        return has_begun(self.pipeline.spark, files)
+
+    def oldest(self) -> int | None:
+        """Return the oldest micro-batch whose plan the checkpoint still has; Spark keeps a hundred."""
+        return first_micro_batch(self.pipeline.spark, self._checkpoint)
+
+    def began(self) -> Mapping[int, int] | None:
+        """Return the offsets at which the checkpoint began; None if it does not know."""
+        return first_offsets(self.pipeline.spark, self._checkpoint).get(self.config.kafka.topic)
+
+    def plan(self, batch: int) -> Plan | None:
+        """Return the plan of a micro-batch; None if the checkpoint no longer has it, or not yet."""
+        return plan_of(self.pipeline, batch)
+
+    def commits(self, most: int) -> Sequence[StreamCommit]:
+        """Return the newest commits of bronze, the newest first."""
+        return recent_commits(self.pipeline.spark, self.pipeline.table("bronze"), most)
+
+    def last_offsets(
+        self, came: Ingestion = EVERYTHING, partitions: Collection[int] | None = None
+    ) -> Mapping[int, int]:
+        """Return the last offset of each partition in bronze, among the records that are looked at."""
+        rows, ingested = bronze_of_topic(self.pipeline), F.col("_ingested_at")
+        if came.since is not None:
+            rows = rows.where(ingested >= F.lit(came.since))
+        if came.until is not None:
+            rows = rows.where(ingested <= F.lit(came.until))
+        if came.after is not None:
+            rows = rows.where(ingested > F.lit(came.after))
+        if partitions is not None:
+            rows = rows.where(F.col("_partition").isin(*partitions))
+        return last_by_partition(rows)
+
+    def bounds(self) -> Mapping[int, range]:
+        """Return the offsets that Kafka has."""
+        with admin_client(self.pipeline.spark, self.config.kafka) as admin:
+            return offset_bounds(admin, self.topic)
+
+    def readable(self) -> Mapping[int, BrokerOffsets]:
+        """Return those that ingest may read."""
+        return readable_offsets(self.pipeline.spark, self.config.kafka, self.topic)
+
+    def records_within(
+        self, ranges: Mapping[int, range], *, one_is_enough: bool = False
+    ) -> Mapping[int, int]:
+        """Count records that Kafka gives."""
+        return records_within(self.pipeline.spark, self.config.kafka, ranges, one_is_enough=one_is_enough)
+
+    def compared(self, ranges: Mapping[int, range]) -> Mapping[int, Compared]:
+        """Compare records within some offsets by their timestamps and a hash of key and value."""
+        return _compared(self.pipeline, ranges)
+
+    def accepted_divergences(self) -> str:
+        """Return what a person has written, as docs/runbook.md says."""
+        return table_property(self.pipeline.spark, self.pipeline.table("bronze"), DIVERGENCE_ACCEPTED) or ""
+
+    @property
+    def _checkpoint(self) -> str:
+        return self.pipeline.checkpoint("ingest")
+
+
+def _compared(pipeline: Pipeline, ranges: Mapping[int, range]) -> dict[int, Compared]:
+    nonempty_ranges = {number: offsets for number, offsets in ranges.items() if offsets}
+    if not nonempty_ranges:
+        return {}
+    digest = F.xxhash64(F.col("key").isNull(), "key", F.col("value").isNull(), "value").alias(_DIGEST)
+    theirs = records_between(pipeline.spark, pipeline.config.kafka, nonempty_ranges).select(
+        F.col("partition").alias("_partition"),
+        F.col("offset").alias("_offset"),
+        F.col("timestamp").alias("_stamped"),
+        digest.alias("_theirs"),
+    )
+    # What was forgotten no longer has a value, but still its timestamp.
+    whole = F.expr("coalesce(length(value) > 0, false)").alias(_WHOLE)
+    ours = _of_offsets(bronze_of_topic(pipeline), nonempty_ranges)
+    ours = ours.select("_partition", "_offset", "_kafka_timestamp", digest, whole)
+    is_same = F.col("_kafka_timestamp").eqNullSafe(F.col("_stamped")) & (
+        ~F.col(_WHOLE) | (F.col(_DIGEST) == F.col("_theirs"))
+    )
+    both = theirs.join(ours, ["_partition", "_offset"]).withColumn("_same", is_same)
+    by_partition = both.groupBy("_partition").agg(
+        F.max(F.when(F.col("_same"), F.col("_offset"))).alias("same"),
+        F.max(F.when(~F.col("_same"), F.col("_offset"))).alias("other"),
+    )
+    return {row["_partition"]: Compared(row["same"], row["other"]) for row in small_rows(by_partition)}
+
+
+def _of_offsets(records: DataFrame, ranges: Mapping[int, range]) -> DataFrame:
+    return records.where(
+        reduce(
+            or_,
+            (
+                (F.col("_partition") == n) & F.col("_offset").between(r.start, r.stop - 1)
+                for n, r in ranges.items()
+            ),
+        )
+    )

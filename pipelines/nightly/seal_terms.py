@@ -1,0 +1,318 @@
+"""Whether bronze has all that was sent until the end of a day: the terms of the seal.
+
+What is asked of lake and cluster goes through `SealLake`: the simulation has a model of it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from functools import partial
+from typing import Final, Protocol, TypeVar
+from zoneinfo import ZoneInfo
+
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_fixed
+
+from pipelines.config.commands import command
+from pipelines.config.model import PipelineConfig
+from pipelines.errors import ConfigError, SourceError
+from pipelines.kafka.ingest_position import ends_since
+from pipelines.kafka.ingest_state import IngestState
+from pipelines.kafka.known_gaps import is_known_gap
+from pipelines.kafka.same_log import require_same_log
+from pipelines.kafka.topic_offsets import BrokerOffsets
+from pipelines.ledger.offset_ranges import PartitionOffsets
+
+_LOOK_EVERY_S: Final = 2.0
+_SHOWN: Final = 5
+
+
+class _NotYet(SourceError):
+    """Bronze has not come far enough; it may in a moment."""
+
+
+class SealedIndex(Protocol):
+    """The index of a version of bronze."""
+
+    def offsets(self) -> Sequence[PartitionOffsets]:
+        """Return what that version holds of each partition."""
+
+
+Index_co = TypeVar("Index_co", bound=SealedIndex, covariant=True)
+
+
+class SealLake(Protocol[Index_co]):
+    """A lake whose days are sealed."""
+
+    @property
+    def config(self) -> PipelineConfig:
+        """The pipeline's configuration."""
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The zone in which days end."""
+
+    def now(self) -> datetime:
+        """Return the time."""
+
+    def elapsed_s(self) -> float:
+        """Return a number of seconds that grows evenly."""
+
+    def pause(self, seconds: float) -> None:
+        """Wait."""
+
+    def ingests(self) -> Sequence[IngestState]:
+        """Find the topic of each cluster that is asked, and make sure that bronze was filled from it."""
+
+    def first_whole_day(self, source: PipelineConfig) -> date | None:
+        """Return the first day of which bronze lacks no record that was removed; None if none ever was.
+
+        Args:
+            source: the configuration of one cluster, whose records are meant.
+        """
+
+    def index(self) -> Index_co:
+        """Return the index of bronze as it is now."""
+
+
+def sealed(lake: SealLake[Index_co], last: date) -> Index_co:
+    """Wait until bronze has all of a day and of those before it; see `pipelines.nightly.seal.seal`."""
+    config = lake.config
+    end = end_of(last, lake.zone) + config.batch.seal_grace
+    if lake.now() < end:
+        raise SourceError(
+            f"{last} can be sealed at {end:%Y-%m-%d %H:%M:%S} UTC, when it has been over for"
+            " batch.seal_grace; start again then"
+        )
+    asked = lake.ingests() if config.batch.seal_by == "kafka" else ()
+    topics = [_Topic(ingest, partial(lake.first_whole_day, ingest.config)) for ingest in asked]
+    until = lake.elapsed_s() + config.batch.seal_wait.total_seconds()
+
+    def is_over(_: RetryCallState) -> bool:
+        return lake.elapsed_s() >= until
+
+    for attempt in Retrying(
+        retry=retry_if_exception_type(_NotYet),
+        stop=is_over,
+        wait=wait_fixed(_LOOK_EVERY_S),
+        sleep=lake.pause,
+        reraise=True,
+    ):
+        with attempt:
+            index = lake.index()
+            offset_ranges = index.offsets()
+            _require_records(config, lake.zone, offset_ranges, last)
+            for topic in topics:
+                require_none_lacking(topic.config, last, topic.lacking(offset_ranges, end))
+    for topic in topics:
+        topic.require_same_log(offset_ranges)
+    return index
+
+
+def require_begun(ingest: IngestState) -> None:
+    """Make sure that ingest has begun with the cluster, if it is one of several.
+
+    Only then does bronze know its topic, and which days are incomplete since records had been deleted.
+
+    Raises:
+        SourceError: it has not.
+    """
+    config, kafka = ingest.config, ingest.config.kafka
+    if kafka.has_others and not ingest.has_begun(ingest.files()):
+        raise SourceError(
+            f"{config.table('bronze')}: nothing was read yet from {kafka.source_topic} of"
+            f" {kafka.setting('bootstrap_servers')}; {_catch_up(config)}"
+        )
+
+
+class _Topic:
+    """The topic of a cluster as it was when a run began: what it had then no longer changes."""
+
+    def __init__(self, ingest: IngestState, first_whole_day: Callable[[], date | None]) -> None:
+        self._ingest, self.config, self._first_whole_day = ingest, ingest.config, first_whole_day
+        config = self.config
+        self.broker_offsets = ingest.readable()
+        ends = {number: broker.end for number, broker in self.broker_offsets.items()}
+        require_known_gaps_past(config, ends, f"topic {config.kafka.source_topic}")
+        # By partition and range of offsets, whether there are records.
+        self._has_records: dict[tuple[int, range], bool] = {}
+
+    def require_same_log(self, offset_ranges: Sequence[PartitionOffsets]) -> None:
+        """Make sure that Kafka has the records that bronze has, as far as their last ones show.
+
+        Raises:
+            SourceError: it ends before them, or has others there.
+        """
+        require_same_log(self._ingest, _last_offsets(self.config, offset_ranges))
+
+    def lacking(self, offset_ranges: Sequence[PartitionOffsets], end: datetime) -> dict[int, range]:
+        """Return the partitions with records that bronze lacks, and the offsets among which these are.
+
+        Raises:
+            SourceError: offsets are gone from Kafka, and bronze does not have them.
+        """
+        of_topic = [offsets for offsets in offset_ranges if offsets.topic == self.config.kafka.source_topic]
+        seen = ends_since(self._ingest, end)
+        seen_offsets = {
+            number: BrokerOffsets(broker.earliest, min(broker.end, seen.get(number, broker.end)))
+            for number, broker in self.broker_offsets.items()
+        }
+        # Ingest may have begun meanwhile.
+        began = self._ingest.began()
+        above = above_bronze(of_topic, seen_offsets, end, began or {})
+        audit = self.config.audit
+        ends = {
+            number: range(offsets.start, self.broker_offsets[number].earliest)
+            for number, offsets in above.items()
+        }
+        lost = [*ends.items(), *self._before_bronze(of_topic, began).items()]
+        # An empty range, where Kafka has deleted none of them, counts as known.
+        gone = [each for each in lost if not is_known_gap(*each, audit.known_gaps)]
+        if gone and audit.offset_gaps == "fail":
+            raise SourceError(_gone(self.config, gone))
+        readable = {
+            number: range(max(offsets.start, seen_offsets[number].earliest), offsets.stop)
+            for number, offsets in above.items()
+        }
+        unknown = {
+            number: offsets
+            for number, offsets in readable.items()
+            if offsets and (number, offsets) not in self._has_records
+        }
+        counts = self._ingest.records_within(unknown, one_is_enough=True)
+        self._has_records |= {(number, offsets): number in counts for number, offsets in unknown.items()}
+        return {
+            number: offsets
+            for number, offsets in above.items()
+            if self._has_records.get((number, readable[number]))
+        }
+
+    def _before_bronze(
+        self, offset_ranges: Sequence[PartitionOffsets], began: Mapping[int, int] | None
+    ) -> dict[int, range]:
+        """Return what Kafka has deleted between where ingest began and the first offset in bronze.
+
+        Bronze has lost it, as by a RESTORE, unless it says that it was cut.
+        """
+        if began is None or self._first_whole_day() is not None:
+            return {}
+        return {
+            each.partition: range(
+                began.get(each.partition, 0),
+                min(each.first, self.broker_offsets[each.partition].earliest),
+            )
+            for each in offset_ranges
+            if each.partition in self.broker_offsets
+        }
+
+
+def require_known_gaps_past(config: PipelineConfig, ends: Mapping[int, int], source: str) -> None:
+    """Make sure that `audit.known_gaps` accepts nothing as lost that is still to come.
+
+    Args:
+        config: the pipeline's configuration.
+        ends: by partition, the offset before which all are past.
+        source: who says so, for the message: the topic, or bronze where Kafka is not asked.
+
+    Raises:
+        ConfigError: it names such offsets, or a partition that is not there.
+    """
+    for gap in config.audit.known_gaps:
+        number, gap_text = gap.partition, f"found partition {gap.partition}, {gap.first}..{gap.last}"
+        if number not in ends:
+            raise ConfigError(f"audit.known_gaps: {gap_text}; {source} has no partition {number}")
+        if gap.last >= ends[number]:
+            raise ConfigError(
+                f"audit.known_gaps: {gap_text}; expected offsets less than {ends[number]}, where {source}"
+                " ends: list only what was lost"
+            )
+
+
+def _last_offsets(config: PipelineConfig, offset_ranges: Sequence[PartitionOffsets]) -> dict[int, int]:
+    return {each.partition: each.last for each in offset_ranges if each.topic == config.kafka.source_topic}
+
+
+def above_bronze(
+    offset_ranges: Sequence[PartitionOffsets],
+    broker_offsets: Mapping[int, BrokerOffsets],
+    end: datetime,
+    began: Mapping[int, int],
+) -> dict[int, range]:
+    """Return the offsets above the last one in bronze, of each partition of which Kafka has any.
+
+    Args:
+        offset_ranges: what bronze holds of each partition.
+        broker_offsets: what Kafka has of each partition.
+        end: a partition with a record that the broker took at this moment or later is not among them.
+        began: where ingest has begun, as far as its checkpoint knows the partition. What Kafka had deleted
+            by then is not missed here: bronze says from which day on it is complete.
+    """
+    by_partition = {offsets.partition: offsets for offsets in offset_ranges}
+    above: dict[int, range] = {}
+    for partition, broker in sorted(broker_offsets.items()):
+        bronze = by_partition.get(partition)
+        start = bronze.last + 1 if bronze else began.get(partition, 0)
+        if start < broker.end and not (bronze and bronze.appended and bronze.appended >= end):
+            above[partition] = range(start, broker.end)
+    return above
+
+
+def end_of(day: date, zone: ZoneInfo) -> datetime:
+    """Return the moment at which a day ends."""
+    return datetime.combine(day + timedelta(days=1), time(), zone).astimezone(UTC)
+
+
+def _require_records(
+    config: PipelineConfig, zone: ZoneInfo, offset_ranges: Sequence[PartitionOffsets], last: date
+) -> None:
+    bronze = config.table("bronze")
+    if not offset_ranges:
+        raise _NotYet(f"{bronze}: empty; run first: {command(config, 'ingest_stream', '--once')}")
+    if config.batch.seal_by == "kafka":
+        return
+    newest = max(offsets.sent for offsets in offset_ranges)
+    if newest.astimezone(zone).date() < last:
+        raise _NotYet(
+            f"{bronze}: no record of {last} yet: the newest one was sent at {newest:%Y-%m-%d %H:%M} UTC;"
+            f" {_catch_up(config)}"
+        )
+    require_known_gaps_past(config, _last_offsets(config, offset_ranges), bronze)
+
+
+def require_none_lacking(config: PipelineConfig, last: date, lacking: Mapping[int, range]) -> None:
+    """Make sure that bronze lacks nothing that a day has to be sealed with.
+
+    Args:
+        config: the pipeline's configuration.
+        last: the day.
+        lacking: by partition, the offsets that bronze has to come through yet.
+
+    Raises:
+        SourceError: it lacks some.
+    """
+    if not lacking:
+        return
+    shown = [
+        f"{config.kafka.source_topic}-{number} is in bronze up to offset {offsets.start:,}, needed"
+        f" {offsets.stop:,}"
+        for number, offsets in list(lacking.items())[:_SHOWN]
+    ]
+    more = [f"and {len(lacking) - _SHOWN} more partitions"] if len(lacking) > _SHOWN else []
+    raise _NotYet(
+        f"{config.table('bronze')}: {last} cannot be sealed yet: {'; '.join([*shown, *more])};"
+        f" {_catch_up(config)}; if it has, find out what bronze lacks: {command(config, 'reconcile')}"
+    )
+
+
+def _catch_up(config: PipelineConfig) -> str:
+    return f"let ingest catch up: {command(config, 'ingest_stream', '--once')}"
+
+
+def _gone(config: PipelineConfig, gone: Sequence[tuple[int, range]]) -> str:
+    shown = [
+        f"{config.kafka.source_topic}-{number}: offsets {offsets.start:,} to {offsets.stop - 1:,}"
+        for number, offsets in gone[:_SHOWN]
+    ]
+    return (
+        f"{config.table('bronze')}: Kafka has deleted offsets that bronze lacks: {'; '.join(shown)}."
+        " See docs/runbook.md, 'Offsets are gone'. On a compacted or transactional topic, set"
+        " audit.offset_gaps: warn; list a loss that you accept in audit.known_gaps"
+    )

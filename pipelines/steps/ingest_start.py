@@ -1,0 +1,172 @@
+"""How ingest starts: whether bronze, checkpoint and topic match, and where a new checkpoint begins.
+
+What is asked of lake and cluster goes through `IngestLake`: the simulation has a model of it.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, timedelta
+from typing import Protocol
+from zoneinfo import ZoneInfo
+
+from pipelines.config.risks import refusal
+from pipelines.delta.checkpoint_fit import BEGIN
+from pipelines.delta.stream_check import require_fit
+from pipelines.errors import ConfigError
+from pipelines.kafka.ingest_position import Continuation, behind_or_ahead, continuation, first_start
+from pipelines.kafka.ingest_state import IngestState
+from pipelines.kafka.log_start import deleted_until
+from pipelines.kafka.same_log import last_offsets, require_same_log
+from pipelines.ledger.retention_marks import last_event_day
+from pipelines.spark.checkpoints import QueryFiles
+
+_log = logging.getLogger(__name__)
+
+
+class IngestLake(IngestState, Protocol):
+    """A lake into which records are ingested."""
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The zone in which days end."""
+
+    def make_bronze(self) -> None:
+        """Make bronze, if there is none; refuse one that is older than its reader, or of another topic."""
+
+    def now(self) -> datetime:
+        """Return the time."""
+
+    def first_sent(self, ranges: Mapping[int, range]) -> Mapping[int, float]:
+        """Return when records were sent, see `pipelines.kafka.log_start.first_sent`."""
+
+    def first_whole_day(self) -> date | None:
+        """Return the first day of which bronze lacks no record that was removed; None if none ever was."""
+
+    def set_first_whole_day(self, day: date) -> None:
+        """Let bronze say so."""
+
+    def note_tables(self, files: QueryFiles) -> None:
+        """Write beside the checkpoint which table it writes to."""
+
+
+def started(lake: IngestLake, files: QueryFiles) -> Continuation | None:
+    """Make all that has to be made sure before the query of ingest begins.
+
+    Args:
+        lake: the lake.
+        files: what the checkpoint says, which matches bronze by what both have noted.
+
+    Returns:
+        Where a query begins that has planned nothing yet; None if checkpoint or settings say it.
+
+    Raises:
+        ConfigError: a first start would skip what the topic holds.
+        SourceError: the topic is not the one that bronze was filled from, or has other records under its
+            offsets, or bronze and the checkpoint do not match.
+        InfrastructureError: the cluster or the lake does not answer; or the clock is behind.
+    """
+    _refuse_latest(lake, files)
+    lake.make_bronze()
+    require_fit(lake.config, "ingest", behind_or_ahead(lake, files))
+    require_same_log(lake, last_offsets(lake))
+    start = _start(lake, files)
+    if start and not lake.has_begun(files):
+        _note_incomplete_days(lake, start)
+    lake.note_tables(files)
+    return start
+
+
+class OffsetRequests:
+    """When Spark asked Kafka for the ends of its partitions, for each micro-batch of a query.
+
+    It does so when it plans one: after the one before is done; or, to take what is there now and stop, when
+    the query starts. The time that Spark notes itself is that of a moment after the answer.
+    """
+
+    def __init__(
+        self, begun: int | None, once: bool, now: Callable[[], datetime], *, is_bounded: bool
+    ) -> None:
+        self._begun, self._once, self._is_bounded, self._now = begun, once, is_bounded, now
+        self._at = now()
+
+    def before(self, batch: int) -> int | None:
+        """Return a moment before it asked, in milliseconds; None if the micro-batch may end before the ends.
+
+        One that an earlier run has planned goes to the ends, or the bound, of that time.
+        """
+        if self._is_bounded or batch == self._begun:
+            return None
+        return int(self._at.timestamp() * 1000)
+
+    def done(self) -> None:
+        """Note that a micro-batch is done: what is asked from now on is asked for the next."""
+        if not self._once:
+            self._at = self._now()
+
+
+def _refuse_latest(lake: IngestLake, files: QueryFiles) -> None:
+    """Make sure that a first start skips no record, unless the configuration says so by name.
+
+    Raises:
+        ConfigError: it would.
+    """
+    config = lake.config
+    if config.kafka.starting_offsets != "latest" or "starting_offsets_latest" in config.accept_risks:
+        return
+    if BEGIN in files.note or lake.has_begun(files):
+        return
+    raise ConfigError(
+        f"{config.kafka.setting('starting_offsets')}:"
+        f" {refusal('starting_offsets_latest', 'latest on a first start', 'earliest')}"
+    )
+
+
+def _start(lake: IngestLake, files: QueryFiles) -> Continuation | None:
+    """Return where a query begins that has planned nothing yet; None if checkpoint or settings say it."""
+    if files.next_batch or files.in_flight is not None:
+        return None
+    if BEGIN not in files.note:
+        is_first = not lake.has_begun(files)
+        from_earliest = lake.config.kafka.starting_offsets == "earliest"
+        return first_start(lake) if is_first and from_earliest else None
+    start, topic = continuation(lake), lake.config.kafka.source_topic
+    for partition, at in start.starts.items():
+        _log.info("%s-%d: from offset %s on", topic, partition, "earliest" if at is None else at)
+    for partition, deleted in start.deleted.items():
+        _log.warning(
+            "%s-%d: Kafka has deleted offsets %d to %d before they were read; audits will fail",
+            *(topic, partition, deleted.start, deleted.stop - 1),
+        )
+    return start
+
+
+def _note_incomplete_days(lake: IngestLake, start: Continuation) -> None:
+    """Keep days from being certified of which bronze will lack records that Kafka has deleted.
+
+    So it is if bronze is begun, or begun again after a loss, and if it has no record of a partition with
+    which ingest begins again. Who starts at the latest offset has accepted that by name.
+    """
+    begun = start.begun
+    if not start.is_first:
+        # Of an idle partition Kafka may have deleted all long ago: no day is refused for it.
+        for partition in (number for number, held in begun.items() if held.start and not held):
+            _log.warning(
+                "%s-%d: Kafka has deleted all of its records, and bronze has none: whether any were lost is"
+                " unknown",
+                *(start.topic, partition),
+            )
+        begun = {number: held for number, held in begun.items() if held}
+    sent = deleted_until(begun, lake.first_sent, lake.now())
+    if sent is None:
+        return
+    last = last_event_day(sent, lake.config.decode.max_future, lake.zone)
+    first_whole, before = last + timedelta(days=1), lake.first_whole_day()
+    if before is not None and before >= first_whole:
+        return
+    _log.warning(
+        "Kafka has deleted records of %s that were sent until %s: %s is the first complete day of bronze."
+        " Days before it, and days within batch.dedup_horizon_days after it, cannot be certified. See"
+        " docs/runbook.md, 'After a loss'",
+        *(start.topic, sent.strftime("%Y-%m-%d %H:%M:%S UTC"), first_whole),
+    )
+    lake.set_first_whole_day(first_whole)

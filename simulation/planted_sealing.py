@@ -1,0 +1,180 @@
+"""Planted faults of sealing, see `simulation.planted`."""
+
+from collections.abc import Collection, Mapping
+from datetime import date
+from functools import partial
+from random import Random
+from typing import Any, Final
+
+from pipelines.kafka.ingest_state import EVERYTHING, Compared, Ingestion
+from pipelines.kafka.topic_offsets import BrokerOffsets
+from pipelines.spark.checkpoints import QueryFiles
+from pipelines.spark.ingest_plans import Plan
+from pipelines.steps.ingest_start import OffsetRequests
+from simulation.ingest import ModelIngest, ModelQuery, Row
+from simulation.kernel import Schedule
+from simulation.planted import Planted
+from simulation.runs import World
+from simulation.sealing import ModelSeal, SealingWorld
+
+
+class _EndsByTheCheckpoint(ModelIngest):
+    """Where Kafka ends is taken from ingest's checkpoint, and not from Kafka."""
+
+    def readable(self) -> Mapping[int, BrokerOffsets]:
+        plans = self.world.checkpoint.plans
+        ends = plans[max(plans)].ends if plans else {}
+        return {n: BrokerOffsets(each.earliest, ends.get(n, 0)) for n, each in super().readable().items()}
+
+
+class _NobodyAsksForRecords(ModelIngest):
+    """Above the last record of bronze there are markers of transactions, of course."""
+
+    def records_within(
+        self, ranges: Mapping[int, range], *, one_is_enough: bool = False
+    ) -> Mapping[int, int]:
+        return {}
+
+
+class _LogNotCompared(ModelIngest):
+    """Records under the same offsets are the same."""
+
+    def compared(self, ranges: Mapping[int, range]) -> Mapping[int, Compared]:
+        return {}
+
+
+class _FirstDayNotNoted(ModelIngest):
+    """What Kafka had deleted before ingest began is not noted."""
+
+    def set_first_whole_day(self, day: date) -> None:
+        pass
+
+
+class _FirstDayReadOnce(ModelIngest):
+    """The first complete day is read before the seal, and not after it."""
+
+    _day: date | None
+    _is_read = False
+
+    def first_whole_day(self) -> date | None:
+        if not self._is_read:
+            self._day, self._is_read = super().first_whole_day(), True
+        return self._day
+
+
+class _TailsNotCompared(ModelIngest):
+    """When ingest starts, bronze is not compared with what the checkpoint says was read."""
+
+    def oldest(self) -> int | None:
+        return None
+
+
+class _NumbersNotCompared(ModelIngest):
+    """When ingest starts, bronze is not asked for the micro-batches that it has."""
+
+    def require_fit(self) -> QueryFiles:
+        return self.files()
+
+
+class _BeginsBehindTheFirst(ModelIngest):
+    """After a reset ingest goes on behind the first record of bronze."""
+
+    def last_offsets(
+        self, came: Ingestion = EVERYTHING, partitions: Collection[int] | None = None
+    ) -> Mapping[int, int]:
+        last = super().last_offsets(came, partitions)
+        return {number: at - 1 for number, at in last.items() if at} if came == EVERYTHING else last
+
+
+class _AskedWhenWritten(ModelQuery):
+    """A commit says that Kafka was asked when it was written."""
+
+    def requests(self) -> OffsetRequests:
+        world = self.world
+
+        class Requests(OffsetRequests):
+            def before(self, batch: int) -> int | None:
+                return int(world.time().timestamp() * 1000)
+
+        return Requests(None, self.once, world.time, is_bounded=False)
+
+
+class _PlanOfAnotherRun(ModelQuery):
+    """A micro-batch that an earlier run has planned is told as one that was planned now."""
+
+    def requests(self) -> OffsetRequests:
+        return OffsetRequests(None, self.once, self.world.time, is_bounded=False)
+
+
+class _MissingIsSkipped(ModelQuery):
+    """What Kafka no longer has is skipped, as without `failOnDataLoss`."""
+
+    def _rows(self, before: Mapping[int, int], plan: Plan) -> tuple[Row, ...]:
+        bounds = self.world.topic.bounds()
+        first = {n: max(before.get(n, 0), bounds[n].start if n in bounds else 0) for n in plan.ends}
+        ends = {n: max(first[n], min(end, bounds[n].stop)) for n, end in plan.ends.items() if n in bounds}
+        return super()._rows({n: first[n] for n in ends}, Plan(ends, plan.at))
+
+
+class _GapsAreAccepted(ModelSeal):
+    """Gaps are taken for those of a compacted topic."""
+
+    def __init__(self, world: SealingWorld) -> None:
+        super().__init__(world)
+        audit = self.config.audit.model_copy(update={"offset_gaps": "warn"})
+        self.config = self.config.model_copy(update={"audit": audit})
+
+    def ingests(self) -> list[ModelIngest]:
+        (ingest,) = super().ingests()
+        ingest.config = self.config
+        return [ingest]
+
+
+class _BeginsAnywhere(ModelSeal):
+    """Of a partition without records in bronze, Kafka has deleted what it has deleted."""
+
+    def ingests(self) -> list[ModelIngest]:
+        class Ingest(ModelIngest):
+            def began(self) -> Mapping[int, int]:
+                return {number: offsets.start for number, offsets in self.bounds().items()}
+
+        ingest = Ingest(self.world)
+        ingest.require_same_topic()
+        return [ingest]
+
+
+def _no_audit(*_: object) -> None:
+    """Nobody looks for gaps between offsets."""
+
+
+def _sealing(schedule: Schedule, setup: Random, **wrong: Any) -> World:
+    return SealingWorld(schedule, setup, **wrong)
+
+
+def _ingest(name: str, seed: int, make: type[ModelIngest]) -> Planted:
+    return Planted(name, seed, partial(_sealing, make_ingest=make))
+
+
+def _query(name: str, seed: int, make: type[ModelQuery]) -> Planted:
+    return Planted(name, seed, partial(_sealing, make_query=make))
+
+
+SEALING: Final = (
+    _ingest("ends of partitions from the checkpoint", 1, _EndsByTheCheckpoint),
+    _ingest("nobody asks for records", 1, _NobodyAsksForRecords),
+    _ingest("other records under the same offsets", 312, _LogNotCompared),
+    _ingest("the first complete day is not noted", 45, _FirstDayNotNoted),
+    _ingest("the first complete day is read before the seal alone", 182, _FirstDayReadOnce),
+    _ingest("bronze is not compared with what was read", 11, _TailsNotCompared),
+    _ingest("bronze is not asked for its micro-batches", 152, _NumbersNotCompared),
+    _ingest("a reset goes back by one record", 16, _BeginsBehindTheFirst),
+    _query("asked is when it was written", 211, _AskedWhenWritten),
+    _query("a plan of another run is taken for a new one", 3109, _PlanOfAnotherRun),
+    _query("what is missing is skipped", 79, _MissingIsSkipped),
+    Planted("gaps are accepted", 80, partial(_sealing, make_seal=_GapsAreAccepted)),
+    Planted(
+        "what was deleted before bronze's first record", 221, partial(_sealing, make_seal=_BeginsAnywhere)
+    ),
+    Planted("offsets are not audited", 80, partial(_sealing, audit=_no_audit)),
+    Planted("no fencing of micro-batches", 65, partial(_sealing, is_fenced=False)),
+)
