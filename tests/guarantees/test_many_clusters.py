@@ -76,7 +76,9 @@ class Regions:
 
 
 @pytest.fixture
-def regions(make_lake: MakeLake, broker: str, topic: MakeTopic, tmp_path: Path) -> Iterator[Regions]:
+def regions(
+    make_lake: MakeLake, contract: DataContract, broker: str, topic: MakeTopic, tmp_path: Path
+) -> Iterator[Regions]:
     name = topic(partitions=2)
     eu = start_broker(tmp_path / "eu")
     found: Regions | None = None
