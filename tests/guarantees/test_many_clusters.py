@@ -224,6 +224,7 @@ def test_a_cluster_is_left_out_only_by_name_and_never_forgotten(regions: Regions
         ingest(regions.source("eu"), once=True)
 
 
+@pytest.mark.thorough
 def test_what_a_new_cluster_had_deleted_keeps_days_from_being_certified(regions: Regions) -> None:
     lake = regions.lake
     regions.send(regions.first, 1, range(1, 5))
