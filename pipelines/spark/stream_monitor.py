@@ -261,6 +261,10 @@ class StreamMonitor:
             sums = None
         if sums is None:
             return batch
-        tasks, failed, run_ms, gc_ms, spilled, longest_ms = sums
-        figures = TaskFigures(tasks, failed, run_ms / 1000, gc_ms / 1000, spilled, longest_ms / 1000)
+        tasks, failed, run_ms, gc_ms, spilled, longest_ms, handing_on_ms = sums
+        figures = TaskFigures(
+            *(tasks, failed, run_ms / 1000, gc_ms / 1000, spilled),
+            longest_s=longest_ms / 1000,
+            handing_on_s=handing_on_ms / 1000,
+        )
         return replace(batch, tasks=figures)
