@@ -292,7 +292,6 @@ def run_query(
         is_cured: as for `run_stream`.
 
     Raises:
-        ConfigError: nothing can listen on the port for metrics.
         OncelakeError: as for `run_stream`.
     """
     write = BatchFunction(job.write)

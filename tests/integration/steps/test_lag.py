@@ -274,6 +274,31 @@ def test_a_stream_tells_of_itself_by_http_while_it_runs_and_no_longer(
         look()
 
 
+def test_a_port_that_is_taken_stops_no_stream_and_is_used_once_it_is_free(
+    watched: Watched, broker: str, make_lake: Callable[..., Lake], caplog: pytest.LogCaptureFixture
+) -> None:
+    taken = socket.create_server(("127.0.0.1", 0))
+    port = taken.getsockname()[1]
+    settings = (f"kafka.bootstrap_servers={broker}", f"kafka.topic={watched.topic}", f"metrics.port={port}")
+
+    def answers() -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=10) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def set_free() -> None:
+        taken.close()
+        wait_until(answers, "the stream answers", 60)
+
+    watched.send(20)
+    with armed(Point.BATCH_LOOKED_FOR, set_free):
+        done = ingest(make_lake(*settings).pipeline, once=True)
+    assert done.records == 20
+    assert caplog.text.count("The stream goes on without /metrics and /healthz") == 1
+
+
 def test_rows_that_wait_to_be_published_are_counted_until_they_are(
     publishing_lake: Callable[..., Lake], contract: DataContract, topic: MakeTopic
 ) -> None:
