@@ -87,7 +87,9 @@ def ingest(pipeline: Pipeline, *, once: bool) -> IngestResult:
     spark, config = pipeline.spark, pipeline.config
     topic = find_topic(spark, config.kafka)
     files = check_ingest(pipeline)
-    _refuse_latest(pipeline, files)
+    is_begun = has_begun(spark, files)
+    if not is_begun:
+        _refuse_latest(pipeline, files)
     require_not_read_ahead(pipeline, *STREAMS["ingest"].tables)
     # Before a commit of this run is the newest.
     require_not_behind(pipeline)
@@ -95,8 +97,8 @@ def ingest(pipeline: Pipeline, *, once: bool) -> IngestResult:
     require_same_topic(pipeline, topic)
     require_fit(config, "ingest", behind_or_ahead(pipeline, topic, files))
     require_same_log(pipeline, topic, last_offsets(pipeline, topic))
-    start = _start(pipeline, topic, files)
-    if start and not has_begun(spark, files):
+    start = _start(pipeline, topic, files, is_first=not is_begun)
+    if start and not is_begun:
         _note_incomplete_days(pipeline, start)
     starting = start.starting_offsets if start else None
     note_tables(pipeline, "ingest", files)
@@ -204,19 +206,25 @@ def _refuse_latest(pipeline: Pipeline, files: QueryFiles) -> None:
     config = pipeline.config
     if config.kafka.starting_offsets != "latest" or "starting_offsets_latest" in config.accept_risks:
         return
-    if BEGIN in files.note or has_begun(pipeline.spark, files):
+    if BEGIN in files.note:
         return
     raise ConfigError(
         f"kafka.starting_offsets: {refusal('starting_offsets_latest', 'latest on a first start', 'earliest')}"
     )
 
 
-def _start(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> Continuation | None:
-    """Return where a query begins that has planned nothing yet; None if checkpoint or settings say it."""
+def _start(pipeline: Pipeline, topic: Topic, files: QueryFiles, *, is_first: bool) -> Continuation | None:
+    """Return where a query begins that has planned nothing yet; None if checkpoint or settings say it.
+
+    Args:
+        pipeline: The pipeline.
+        topic: the topic.
+        files: what the checkpoint says.
+        is_first: whether it does not say where the query began.
+    """
     if files.next_batch or files.in_flight is not None:
         return None
     if BEGIN not in files.note:
-        is_first = not has_begun(pipeline.spark, files)
         from_earliest = pipeline.config.kafka.starting_offsets == "earliest"
         return first_start(pipeline, topic) if is_first and from_earliest else None
     start = continuation(pipeline, topic)
