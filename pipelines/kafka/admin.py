@@ -26,11 +26,13 @@ class Admin:
         jvm: the JVM, for the client's arguments.
         client: the client, a Java object.
         timeout_ms: how long to wait for an answer.
+        where: the cluster, for messages.
     """
 
     jvm: Any
     client: Any
     timeout_ms: int
+    where: str
 
     def answer(self, future: Any) -> Any:
         """Return what a question is answered with.
@@ -40,10 +42,29 @@ class Admin:
         """
         return future.get(self.timeout_ms, self.jvm.java.util.concurrent.TimeUnit.MILLISECONDS)
 
+    @contextmanager
+    def asked(self) -> Iterator[None]:
+        """Ask questions of the cluster, and nothing else, while the block runs.
+
+        Raises:
+            ConfigError: the cluster refuses login, certificate or rights.
+            InfrastructureError: a question was not answered.
+        """
+        try:
+            yield
+        except Py4JJavaError as error:
+            if meaning := cluster_refusal(" ".join(_kinds(error))):
+                raise ConfigError(f"{self.where}: {meaning}. Kafka says: {kafka_error_text(error)}") from None
+            raise InfrastructureError(
+                f"{self.where}: no answer within {self.timeout_ms / 1000:g} s ({kafka_error_text(error)});"
+                " check that the cluster is up, that this machine can reach it, and security.protocol in"
+                " kafka.options"
+            ) from None
+
 
 @contextmanager
 def admin_client(spark: SparkSession, kafka: KafkaConfig) -> Iterator[Admin]:
-    """Yield an admin client for some questions; closed afterwards.
+    """Yield an admin client for some questions, and nothing else; closed afterwards.
 
     Args:
         spark: the session, whose JVM has the Kafka client.
@@ -52,6 +73,22 @@ def admin_client(spark: SparkSession, kafka: KafkaConfig) -> Iterator[Admin]:
     Raises:
         ConfigError: the client refuses its settings; or the cluster refuses login, certificate or rights.
         InfrastructureError: a question was not answered, or the cluster's name is not found.
+    """
+    with lasting_admin_client(spark, kafka) as admin, admin.asked():
+        yield admin
+
+
+@contextmanager
+def lasting_admin_client(spark: SparkSession, kafka: KafkaConfig) -> Iterator[Admin]:
+    """Yield an admin client for questions between other work, each within `Admin.asked`; closed afterwards.
+
+    Args:
+        spark: the session, whose JVM has the Kafka client.
+        kafka: the address, its options, and how long to wait.
+
+    Raises:
+        ConfigError: the client refuses its settings.
+        InfrastructureError: the cluster's name is not found.
     """
     jvm: Any = spark.sparkContext._jvm
     timeout_ms = kafka.connect_timeout // timedelta(milliseconds=1)
@@ -72,15 +109,7 @@ def admin_client(spark: SparkSession, kafka: KafkaConfig) -> Iterator[Admin]:
         # A name that is not found today may be found again in a minute.
         raise (InfrastructureError if _UNRESOLVED in message else ConfigError)(message) from None
     try:
-        yield Admin(jvm, client, timeout_ms)
-    except Py4JJavaError as error:
-        if meaning := cluster_refusal(" ".join(_kinds(error))):
-            raise ConfigError(f"{where}: {meaning}. Kafka says: {kafka_error_text(error)}") from None
-        raise InfrastructureError(
-            f"{where}: no answer within {timeout_ms / 1000:g} s ({kafka_error_text(error)});"
-            " check that the cluster is up, that this machine can reach it, and security.protocol in"
-            " kafka.options"
-        ) from None
+        yield Admin(jvm, client, timeout_ms, where)
     finally:
         client.close(jvm.java.time.Duration.ofSeconds(1))
 

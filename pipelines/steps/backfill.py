@@ -17,18 +17,24 @@ from pipelines.delta.record_tables import require_table
 from pipelines.delta.table_properties import WHOLE_FROM, table_property
 from pipelines.errors import SourceError
 from pipelines.fault_points import Point, reach
-from pipelines.kafka.admin import admin_client
+from pipelines.kafka.admin import Admin, lasting_admin_client
 from pipelines.kafka.backfill_plan import BackfillSpan, PartitionPlan, gone_of, plan_backfill
 from pipelines.kafka.bronze_offsets import bronze_of_topic
 from pipelines.kafka.missing_offsets import Missing, chunks, in_reading_order, within
 from pipelines.kafka.same_log import last_offsets, require_same_log
 from pipelines.kafka.source import envelopes_between
-from pipelines.kafka.topics import Topic, find_topic, offset_bounds, require_same_topic
+from pipelines.kafka.topics import (
+    Topic,
+    described,
+    find_topic,
+    offset_bounds,
+    require_same_topic,
+    topic_of,
+)
 from pipelines.ledger.forgotten_places import emptied_on_arrival, places_where
 from pipelines.ledger.leases import Lease, backfill_lease
 from pipelines.spark.pipeline import Pipeline
 
-_BURST_S: Final = 5
 _SHOWN: Final = 5
 
 
@@ -179,32 +185,28 @@ class _Run:
         )
         forgotten = places_where(self._pipeline, every)
         writer = backfill_writer(self._pipeline, whole_from, partial(self._require_right, lease))
-        rate = self._pipeline.config.backfill.max_offsets_per_second
-        most = self._pipeline.config.backfill.chunk_offsets
+        settings = self._pipeline.config.backfill
+        rate = settings.max_offsets_per_second
         self._began = time.monotonic()
         self._tell(self.progress)
-        for chunk in chunks(self._ranges, min(most, rate * _BURST_S) if rate else most):
-            self._append(self._covered(chunk), forgotten, writer, lease)
-            self._done += sum(len(each.offsets) for each in chunk.values())
-            self._tell(self.progress)
-            reach(Point.CHUNK_COMMITTED)
-            if rate:
-                time.sleep(max(0.0, self._done / rate - self.progress.elapsed_s))
+        with lasting_admin_client(self._pipeline.spark, self._kafka) as admin:
+            for chunk in chunks(self._ranges, settings.most_at_once):
+                if covered := self._covered(chunk, admin):
+                    self._append(emptied_on_arrival(self._lacking(covered), forgotten), writer, lease, admin)
+                self._done += sum(len(each.offsets) for each in chunk.values())
+                self._tell(self.progress)
+                reach(Point.CHUNK_COMMITTED)
+                if rate:
+                    time.sleep(max(0.0, self._done / rate - self.progress.elapsed_s))
 
-    def _append(
-        self,
-        chunk: Mapping[int, Missing],
-        forgotten: DataFrame | None,
-        writer: BackfillWriter,
-        lease: Lease,
-    ) -> None:
-        if not chunk:
-            return
-        with _kept(emptied_on_arrival(self._lacking(chunk), forgotten)) as records:
+    def _append(self, chunk: DataFrame, writer: BackfillWriter, lease: Lease, admin: Admin) -> None:
+        with _kept(chunk) as records:
             # Where there are markers of transactions alone, there is nothing to commit.
             if records.count():
                 # That they are of this topic is known only now.
-                require_same_topic(self._pipeline, find_topic(self._pipeline.spark, self._kafka))
+                with admin.asked():
+                    topic = topic_of(described(admin, self._kafka, self._topic.name))
+                require_same_topic(self._pipeline, topic)
                 self._records += writer.append(records, lease.stamp("backfill"))
                 self._chunks += 1
 
@@ -218,9 +220,9 @@ class _Run:
         held = bronze_of_topic(self._pipeline).where(within(compared)).select("_partition", "_offset")
         return records.join(held, ["_partition", "_offset"], "left_anti")
 
-    def _covered(self, chunk: Mapping[int, Missing]) -> dict[int, Missing]:
+    def _covered(self, chunk: Mapping[int, Missing], admin: Admin) -> dict[int, Missing]:
         """Return what Kafka has of a chunk; what it has deleted since the run was planned is noted."""
-        with admin_client(self._pipeline.spark, self._kafka) as admin:
+        with admin.asked():
             available = offset_bounds(admin, self._topic)
         covered: dict[int, Missing] = {}
         deleted: dict[int, range] = {}
