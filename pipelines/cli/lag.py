@@ -14,14 +14,14 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.cli.job_runner import Job, run_job
+from pipelines.cli.job_runner import Job, JobFailed, run_job
 from pipelines.cli.options import CommonOptions, LogFormat, common_options, once, output_option
 from pipelines.cli.terminal import harmless
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.durations import about
 from pipelines.errors import ConfigError, InfrastructureError, OncelakeError
-from pipelines.lag.alerts import AlertState
+from pipelines.lag.alerts import AlertState, raised_since
 from pipelines.lag.evidence import Evidence, PartitionLag
 from pipelines.lag.texts import advice_text, caught_up_text, evidence_text, least_retention, rate_text
 from pipelines.runtime.notifications import hooks
@@ -90,9 +90,10 @@ def _evaluation(pipeline: Pipeline, alerts: LagAlerts | None) -> dict[str, Any]:
     try:
         stages = stages_of(pipeline)
     except OncelakeError as error:
-        if alerts:
-            alerts.take_failure(error)
-        raise
+        states = alerts.take_failure(error) if alerts else None
+        if states is None:
+            raise
+        raise JobFailed(error, {"alerts": raised_since(states)}) from None
     told = summary_of(stages)
     return alerts_told(told, alerts.take(stages)) if alerts else told
 
@@ -123,8 +124,7 @@ def alerts_told(told: dict[str, Any], alerts: Mapping[str, AlertState]) -> dict[
     Returns:
         With `alerts`: those that are raised, each with the time since when; and a line for each.
     """
-    since = {name: each.changed_at for name, each in alerts.items() if each.is_raised and each.changed_at}
-    raised = {name: at.isoformat(timespec="seconds") for name, at in since.items()}
+    raised = raised_since(alerts)
     lines = [f"alert: {name}, raised at {at}" for name, at in raised.items()]
     return {**told, "alerts": raised, "lines": [*told["lines"], *lines]}
 

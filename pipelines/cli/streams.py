@@ -1,6 +1,5 @@
 """`ingest_stream` and `speed_stream`: from Kafka to bronze, and from bronze to the speed layer."""
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC
@@ -11,11 +10,8 @@ import click
 from pipelines.cli.job_runner import ArgumentCheck, Job, run_job
 from pipelines.cli.options import CommonOptions, cluster_option, common_options
 from pipelines.cli.rack import traffic_document
-from pipelines.config.model import PipelineConfig
 from pipelines.config.streams import STREAMS, Query
 from pipelines.config.taken_risks import require_safe_dead_letters
-from pipelines.contracts.contract import DataContract
-from pipelines.spark.otlp_settings import otlp_signals
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.stream_monitor import refusal_noted
 from pipelines.steps.ingest import IngestResult, ingest
@@ -84,13 +80,7 @@ def run_stream_job(
         with refusal_noted(pipeline, query):
             return step(pipeline)
 
-    def checked(config: PipelineConfig, contract: DataContract) -> None:
-        if check:
-            check(config, contract)
-        # What would be refused once Spark has started is refused before.
-        otlp_signals(os.environ)
-
-    run_job(Job(STREAMS[query].job, body, checked, is_stream=True), options)
+    run_job(Job(STREAMS[query].job, body, check, is_stream=True), options)
 
 
 def summary_of_speed(done: SpeedResult) -> dict[str, Any]:

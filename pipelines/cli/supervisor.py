@@ -14,6 +14,14 @@ import click
 
 from pipelines.cli.job_runner import print_summary, set_up_logging
 from pipelines.cli.options import CommonOptions, LogFormat, interval, log_options, place_options
+from pipelines.cli.run_alerts import (
+    LagEvaluations,
+    RunAlerts,
+    command_of,
+    is_evaluated,
+    repeated,
+    summary_of_alerts,
+)
 from pipelines.cli.run_all import GRAVEST_FIRST
 from pipelines.cli.terminal import harmless
 from pipelines.config.loader import require_pipelines
@@ -24,6 +32,7 @@ from pipelines.runtime.notifications import alert
 from pipelines.runtime.processes import ORPHAN_WITHIN_S, stop_signals
 from pipelines.supervision.child import Program
 from pipelines.supervision.output import Printer, StreamName, mark_json, mark_text
+from pipelines.supervision.repeated import RepeatedPrograms
 from pipelines.supervision.restarts import RestartPolicy
 from pipelines.supervision.run_lock import lock_file, run_locks
 from pipelines.supervision.supervisor import StreamOutcome, Supervisor
@@ -102,13 +111,15 @@ def run_streams(
     try:
         names = require_pipelines(common["conf_dir"], common["env"]) if everything else dict.fromkeys(named)
         planned = _plan([CommonOptions(pipeline=name, **common) for name in names], streams)
-        outcomes = _supervise(planned, policy)
+        outcomes, evaluated = _supervise(planned, policy)
     except OncelakeError as error:
         if log_format == "text":
             raise
         summary |= {"status": "failed", "error": str(error), "exit_code": error.exit_code}
     else:
-        summary |= {"pipelines": [*names], **summary_of(outcomes)}
+        told = summary_of(outcomes)
+        told["lines"] += [line for each in evaluated.values() for line in each.lines]
+        summary |= {"pipelines": [*names], **told, **summary_of_alerts(evaluated)}
     summary["duration_s"] = round(time.monotonic() - began, 3)
     shown = {"pipeline": ", ".join(summary["pipelines"])} if log_format == "text" else {}
     print_summary({**summary, **shown}, log_format)
@@ -155,9 +166,13 @@ def _streams_of(config: PipelineConfig | None, wanted: tuple[Query, ...] | None)
     return tuple(each for each in wanted or configured if each in configured)
 
 
-def _supervise(planned: Sequence[_Planned], policy: RestartPolicy) -> list[StreamOutcome]:
+def _supervise(
+    planned: Sequence[_Planned], policy: RestartPolicy
+) -> tuple[list[StreamOutcome], Mapping[str, LagEvaluations]]:
+    """Return what became of the streams, and what of the evaluations of the lag of their pipelines."""
     options = planned[0].options
-    alarms = _Alarms({each.options.pipeline: each.config for each in planned if each.config}, options.env)
+    configs = {each.options.pipeline: each.config for each in planned if each.config}
+    alarms = _Alarms(configs, options.env)
     printer = Printer(mark_json if options.log_format == "json" else mark_text)
     supervisor = Supervisor(policy, printer, alarms.tell)
     programs = [
@@ -167,16 +182,18 @@ def _supervise(planned: Sequence[_Planned], policy: RestartPolicy) -> list[Strea
         for cluster in _clusters(each.config, stream)
     ]
     # A pipeline that is refused has no lake yet; its streams run for a moment.
-    roots = {each.options.pipeline: each.config.root for each in planned if each.config}
-    names = [each.name for each in programs if each.name.pipeline in roots]
-    files = {name: lock_file(roots[name.pipeline], name) for name in names}
+    names = [each.name for each in programs if each.name.pipeline in configs]
+    files = {name: lock_file(configs[name.pipeline].root, name) for name in names}
+    alerts = RunAlerts({name: config for name, config in configs.items() if is_evaluated(config)})
+    evaluations = repeated(alerts.configs, {each.options.pipeline: each.options for each in planned})
     with run_locks(files, ORPHAN_WITHIN_S + _SETTLED_S, _log.warning) as locks:
         for number in stop_signals():
             signal.signal(number, lambda *_: supervisor.request_stop())
-        outcomes = supervisor.run([replace(each, lock=locks.get(each.name)) for each in programs])
+        with RepeatedPrograms(evaluations, printer, alerts.take):
+            outcomes = supervisor.run([replace(each, lock=locks.get(each.name)) for each in programs])
     printer.flush()
     alarms.wait()
-    return outcomes
+    return outcomes, alerts.evaluations
 
 
 def _clusters(config: PipelineConfig | None, stream: Query) -> tuple[str | None, ...]:
@@ -187,13 +204,9 @@ def _clusters(config: PipelineConfig | None, stream: Query) -> tuple[str | None,
 
 
 def _program(options: CommonOptions, stream: Query, cluster: str | None) -> Program:
-    words = ["--pipeline", options.pipeline, "--env", options.env, "--log-format", options.log_format]
-    words += ["--conf-dir", str(options.conf_dir), "--contracts-dir", str(options.contracts_dir)]
-    words += [f"--set={setting}" for setting in options.settings]
-    words += ["--verbose"] if options.verbose else []
-    words += [f"--cluster={cluster}"] if cluster else []
-    command = [sys.executable, "-m", "pipelines.cli", STREAMS[stream].job, *words]
-    return Program(StreamName(options.pipeline, f"{stream}@{cluster}" if cluster else stream), command)
+    name = f"{stream}@{cluster}" if cluster else stream
+    more = [f"--cluster={cluster}"] if cluster else []
+    return Program(StreamName(options.pipeline, name), command_of(options, STREAMS[stream].job, *more))
 
 
 @dataclass

@@ -1,8 +1,12 @@
 """What a configuration may say of `oncelake backfill`."""
 
+from typing import Final
+
 from pydantic import BaseModel, ConfigDict
 
 from pipelines.config.values import Count, Group
+
+_BURST_S: Final = 5
 
 
 class BackfillConfig(BaseModel):
@@ -23,3 +27,13 @@ class BackfillConfig(BaseModel):
     chunk_offsets: Count = 500_000
     max_offsets_per_second: Count | None = None
     client_id: Group = "oncelake.{env}.{pipeline}.backfill"
+
+    @property
+    def most_at_once(self) -> int:
+        """Maximum number of offsets of a chunk.
+
+        With a limit on the rate a chunk is written within seconds, so that ingest commits no micro-batch at
+        each attempt.
+        """
+        rate = self.max_offsets_per_second
+        return min(self.chunk_offsets, rate * _BURST_S) if rate else self.chunk_offsets

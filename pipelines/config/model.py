@@ -184,7 +184,7 @@ class ServingConfig(_Model):
 class NotifyConfig(_Model):
     """Failure notifications of `nightly_batch` and `validate`, and of streams that `oncelake run` gives up.
 
-    `oncelake lag --alert` calls the same hooks. None are sent if neither hook is set.
+    The same hooks are called for alerts of lag. Nobody is notified if neither hook is set.
 
     Attributes:
         when: Failures to notify about: `audit_failed` (exit code 3), `source_error` (4), `failed` (1). For
@@ -205,12 +205,15 @@ class NotifyConfig(_Model):
 
 
 class LagConfig(_Model):
-    """When `oncelake lag --alert` calls the hooks of `notify`.
+    """When `oncelake run` and `oncelake lag --alert` call the hooks of `notify` for a stream that is behind.
 
     Higher values mean fewer and later messages. An alert changes at the earliest after this many evaluations,
     however often you evaluate, so a single odd figure never causes a message.
 
     Attributes:
+        evaluate_every: How often `oncelake run` evaluates the lag, if `notify` has a hook. Each evaluation
+            starts a Java of its own for some seconds; one that takes longer than this, and than two minutes,
+            is killed. `null` turns it off.
         raise_after: Evaluations in a row that must find a stream behind before an alert is raised. The
             default tolerates one slow micro-batch, and a restart between two evaluations.
         clear_after: Evaluations in a row that must find it not behind before the alert is cleared. The
@@ -218,6 +221,7 @@ class LagConfig(_Model):
             does not cause two more messages.
     """
 
+    evaluate_every: PositiveInterval | None = timedelta(minutes=5)
     raise_after: Whole = Field(default=3, ge=2, le=1_000)
     clear_after: Whole = Field(default=5, ge=2, le=1_000)
 

@@ -16,6 +16,7 @@ from pipelines.delta.transaction import StaleEpoch, Transaction
 from pipelines.errors import SourceError
 from pipelines.fault_points import Point, reach
 from pipelines.spark.streams import query_of
+from pipelines.spark.write_parts import part_of_writing
 
 _LOOK_BACK: Final = 200
 
@@ -123,7 +124,8 @@ class OnceWriter:
         query = self.query(transaction.spark)
         noted = json.dumps({"query": query, "batch": batch, **notes, "try": str(uuid.uuid4())})
         try:
-            transaction.commit((), Stamp(query, batch, noted))
+            with part_of_writing("commit"):
+                transaction.commit((), Stamp(query, batch, noted))
         except StaleEpoch:
             last = self.last_batch(transaction.spark, query)
             raise self._another_run(last, query, batch) from None

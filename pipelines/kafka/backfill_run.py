@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, Generic, Protocol
+from typing import Generic, Protocol
 
 from pipelines.delta.backfill_writer import BackfillTable, BackfillWriter, Records, newest_ingestion
 from pipelines.delta.epochs import Stamp
@@ -17,8 +17,6 @@ from pipelines.kafka.backfill_lake import BackfillLake
 from pipelines.kafka.backfill_plan import BackfillSpan, PartitionPlan, gone_of, plan_backfill
 from pipelines.kafka.missing_offsets import Missing, chunks, in_reading_order
 from pipelines.kafka.same_log import last_offsets, require_same_log
-
-_BURST_S: Final = 5
 
 
 class BackfillLease(Protocol):
@@ -178,10 +176,10 @@ class BackfillRun(Generic[Records]):
             whole_from,
             partial(self._require_right, lease),
         )
-        rate, most = backfill.max_offsets_per_second, backfill.chunk_offsets
+        rate = backfill.max_offsets_per_second
         self._began = source.elapsed_s()
         self._tell(self.progress)
-        for chunk in chunks(self._ranges, min(most, rate * _BURST_S) if rate else most):
+        for chunk in chunks(self._ranges, backfill.most_at_once):
             self._append(self._covered(chunk), writer, lease)
             self._done += sum(len(each.offsets) for each in chunk.values())
             self._tell(self.progress)

@@ -4,6 +4,8 @@ It is replaced as a whole, as the figures of streams are.
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Final
 
 from py4j.protocol import Py4JError
@@ -15,10 +17,33 @@ from pipelines.spark.checkpoints import replace_file
 from pipelines.spark.failures import first_line
 from pipelines.spark.files import HadoopFile
 from pipelines.spark.pipeline import Pipeline
+from pipelines.supervision.output import StreamName
+from pipelines.supervision.run_lock import lock_file, turn
 
+_LOCKED: Final = "lag.alerts"
+_TURN_WITHIN_S: Final = 60.0
 _FILE: Final = TypeAdapter(AlertBook)
 
 _log = logging.getLogger(__name__)
+
+
+@contextmanager
+def alerts_turn(pipeline: Pipeline) -> Iterator[None]:
+    """Read, send and write alerts while no other process of this machine does.
+
+    Two that did so at once would send the same message. That others wait must not keep people from being
+    told: after a minute, or where nothing can be locked, this goes on beside them.
+    """
+    path = lock_file(pipeline.config.root, StreamName(pipeline.name, _LOCKED))
+    with ExitStack() as held:
+        try:
+            is_alone = held.enter_context(turn(path, _TURN_WITHIN_S))
+        except InfrastructureError as error:
+            _log.debug("%s", error)
+        else:
+            if not is_alone:
+                _log.warning("%s: another evaluation of lag still sends; messages may come twice", path)
+        yield
 
 
 def read_alerts(pipeline: Pipeline) -> AlertBook:

@@ -145,6 +145,12 @@ class AlertBook:
         return replace(self, outbox=tuple(kept))
 
 
+def raised_since(states: Mapping[str, AlertState]) -> dict[str, str]:
+    """Return since when each alert is raised, as text; those that are not raised are left out."""
+    since = {name: each.changed_at for name, each in states.items() if each.is_raised and each.changed_at}
+    return {name: at.isoformat(timespec="seconds") for name, at in since.items()}
+
+
 def standing_of(cause: Cause) -> Standing:
     """Return what a cause of lag means for an alert."""
     return "good" if cause in _GOOD else "neither" if cause in _NEITHER else "bad"

@@ -11,6 +11,7 @@ from typing import Final
 
 from pipelines.lag.diagnosis import Advice, Diagnosis, Figure, Symptom, SymptomKind
 from pipelines.lag.evidence import Evidence, PartitionLag
+from pipelines.lag.phases import Phase, longest_phase
 from pipelines.spark.stream_progress import BatchFigures, TaskFigures
 
 # What came since the last two steps of a stage is not behind.
@@ -33,11 +34,15 @@ _SMALL_BYTES: Final = 1 << 20
 _BURST_TIMES: Final = 3
 _ROOM: Final = 1.1
 _MIB: Final = 1 << 20
-# What helps against the longest phase of a micro-batch; of equal phases the first.
-_FASTER: Final[dict[str, Advice]] = {
+# What helps against the longest phase of a micro-batch.
+_FASTER: Final[dict[Phase, Advice]] = {
     "source": "check_source",
     "planning": "longer_trigger",
+    "decode": "more_cores",
+    "state": "less_state",
     "write": "more_cores",
+    "quarantine": "fewer_broken",
+    "commit": "check_store",
     "log": "check_checkpoints",
 }
 _RECENT_BATCHES: Final = 10
@@ -304,12 +309,12 @@ def _slow(evidence: Evidence) -> Diagnosis | None:
     capacity, rate_in = evidence.capacity, evidence.rate_in
     if not capacity or not rate_in or capacity > _ROOM * rate_in:
         return None
-    phase = max(_FASTER, key=lambda name: _phase_s(evidence, name))
+    longest = longest_phase(_recent(evidence), evidence.stage)
     found = (
         _symptom("rate_at_capacity", rate=rate_in, capacity=capacity),
-        _symptom("longest_phase", share=_share_of_phase(evidence, phase), phase=phase),
+        _symptom("longest_phase", share=longest.share, phase=longest.phase),
     )
-    return Diagnosis("slow", found, 0.8, _FASTER[phase])
+    return Diagnosis("slow", found, 0.8, _FASTER[longest.phase])
 
 
 def _catching_up(evidence: Evidence) -> Diagnosis | None:

@@ -97,6 +97,8 @@ Advice = Literal[
     "check_source",
     "longer_trigger",
     "check_checkpoints",
+    "check_store",
+    "fewer_broken",
 ]
 Figure = float | str | tuple[int, ...] | None
 

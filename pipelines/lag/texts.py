@@ -47,7 +47,7 @@ EVIDENCE: Final[dict[SymptomKind, str]] = {
     "capacity": "the stage processes {rate:,.0f} each second",
     "rate_at_capacity": "{rate:,.0f} records/s come in, and the stage processes {capacity:,.0f} while it"
     " works",
-    "longest_phase": "most of a micro-batch, {share:.0%}, is the phase {phase}",
+    "longest_phase": "the longest phase of a micro-batch, with {share:.0%} of it, is {phase}",
     "catching_up": "{records:,} records are left, and fewer come than are processed",
     "processed_in": "all is processed in {processed_s}",
 }
@@ -80,6 +80,9 @@ ADVICE: Final[dict[Advice, str]] = {
     "check_source": "see latency of the brokers, or of the object store",
     "longer_trigger": "raise the trigger interval, so that micro-batches are fewer and larger",
     "check_checkpoints": "see latency of the file system of checkpoints; raise the trigger interval",
+    "check_store": "see latency of the store of the lake; raise the trigger interval, so that commits are"
+    " fewer",
+    "fewer_broken": "see why so many records are broken: oncelake report; fix their producers",
 }
 
 

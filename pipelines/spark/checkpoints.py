@@ -96,9 +96,9 @@ def first_offsets(spark: SparkSession, path: str) -> dict[str, dict[int, int]]:
         SourceError: the file is damaged.
     """
     text = _text(spark, f"{path}/sources/0/0")
-    if text is None or "{" not in text:
+    if text is None:
         return {}
-    return kafka_offsets_in(text[text.index("{") :], f"{path}/sources/0/0")
+    return kafka_offsets_in(text[max(text.find("{"), 0) :], f"{path}/sources/0/0")
 
 
 def sources_of(offsets: str) -> list[str]:

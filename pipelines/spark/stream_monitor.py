@@ -14,6 +14,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pipelines.config.streams import STREAMS, Query
+from pipelines.errors import ConfigError
+from pipelines.runtime.addresses import without_secrets
 from pipelines.spark.failures import first_line
 from pipelines.spark.otlp_settings import otlp_signals
 from pipelines.spark.pipeline import Pipeline
@@ -83,15 +85,14 @@ def _labels(pipeline: Pipeline, query: Query) -> dict[str, str]:
 class StreamMonitor:
     """Takes Spark's reports of the micro-batches of a run, from its making until `end`.
 
+    A stream that can move data does so, whether or not it can be watched: a port that is taken is tried again
+    and again, and of an export that cannot be made there is one warning.
+
     Args:
         pipeline: The pipeline.
         query: The query.
         trigger: The time from one micro-batch to the next; None if it takes what is there and ends.
         own_metrics: Returns the metrics that only this query has; it may wait for something else.
-
-    Raises:
-        ConfigError: nothing can listen on the port for metrics, or OpenTelemetry is asked for and cannot be
-            used.
     """
 
     def __init__(
@@ -111,21 +112,29 @@ class StreamMonitor:
         seconds = trigger.total_seconds() if trigger else 0.0
         self._progress = new_run(query, seconds, read_progress(self._spark, self._checkpoint))
         self._telemetry = self._exported(pipeline, query)
-        self._server = self._served(pipeline, query)
+        self._server: StreamServer | None = None
+        self._serve = self._serving(pipeline, query)
+        self._try_to_serve(logging.WARNING)
         self._meter: Any = None
         self._thread = threading.Thread(target=self._work, name="stream-monitor", daemon=True)
         self._thread.start()
 
     def _exported(self, pipeline: Pipeline, query: Query) -> "StreamTelemetry | None":
-        signals = otlp_signals(os.environ)
-        if not signals:
+        try:
+            signals = otlp_signals(os.environ)
+            if not signals:
+                return None
+            # Its library is there only for who asks for it.
+            from pipelines.spark.stream_telemetry import StreamTelemetry
+
+            return StreamTelemetry(_labels(pipeline, query), self.metrics, signals)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the stream goes on
+            said = without_secrets(first_line(str(error)))
+            _log.warning("figures are not exported by OTLP; the stream goes on: %s", said)
             return None
-        # Its library is there only for who asks for it.
-        from pipelines.spark.stream_telemetry import StreamTelemetry
 
-        return StreamTelemetry(_labels(pipeline, query), self.metrics, signals)
-
-    def _served(self, pipeline: Pipeline, query: Query) -> "StreamServer | None":
+    def _serving(self, pipeline: Pipeline, query: Query) -> "Callable[[], StreamServer] | None":
+        """Return what makes the server that the configuration asks for, if it does."""
         metrics = pipeline.config.metrics
         if metrics.port is None:
             return None
@@ -135,7 +144,20 @@ class StreamMonitor:
         number = pipeline.config.kafka.number
         offset = len(STREAMS) - 1 + number if number else STREAMS[query].port
         address = (metrics.host, metrics.port + offset)
-        return StreamServer(address, _labels(pipeline, query), lambda: self._progress, self.metrics)
+        return lambda: StreamServer(address, _labels(pipeline, query), lambda: self._progress, self.metrics)
+
+    def _try_to_serve(self, level: int) -> None:
+        """Listen, if the stream is to and does not yet; why it cannot is logged at a level."""
+        if not self._is_unserved:
+            return
+        try:
+            self._server = self._serve() if self._serve else None
+        except ConfigError as error:
+            _log.log(level, "%s. The stream goes on without /metrics and /healthz, and tries again", error)
+
+    @property
+    def _is_unserved(self) -> bool:
+        return self._serve is not None and self._server is None
 
     def metrics(self) -> Iterator[StreamMetric]:
         """Return the metrics, as they are now; may be called in any thread."""
@@ -176,7 +198,8 @@ class StreamMonitor:
         self._write()
         while True:
             with self._changed:
-                is_new = self._changed.wait_for(lambda: self._end or bool(self._batches), _BETWEEN_S)
+                within_s = _AFTER_S if self._is_unserved else _BETWEEN_S
+                is_new = self._changed.wait_for(lambda: self._end or bool(self._batches), within_s)
             tasks = self._tasks_ended()
             if is_new or self._is_seen or tasks != tasks_before:
                 self._progress = replace(self._progress, seen_at=datetime.now(UTC))
@@ -185,6 +208,7 @@ class StreamMonitor:
             self._take_own()
             if self._end:
                 break
+            self._try_to_serve(logging.DEBUG)
             self._write()
             with self._changed:
                 self._changed.wait_for(lambda: self._end, _AFTER_S)
@@ -264,6 +288,10 @@ class StreamMonitor:
             sums = None
         if sums is None:
             return batch
-        tasks, failed, run_ms, gc_ms, spilled, longest_ms = sums
-        figures = TaskFigures(tasks, failed, run_ms / 1000, gc_ms / 1000, spilled, longest_ms / 1000)
+        tasks, failed, run_ms, gc_ms, spilled, longest_ms, handing_on_ms = sums
+        figures = TaskFigures(
+            *(tasks, failed, run_ms / 1000, gc_ms / 1000, spilled),
+            longest_s=longest_ms / 1000,
+            handing_on_s=handing_on_ms / 1000,
+        )
         return replace(batch, tasks=figures)

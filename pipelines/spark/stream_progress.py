@@ -68,6 +68,7 @@ class TaskFigures:
         gc_s: seconds of garbage collection meanwhile.
         spilled_bytes: bytes that did not fit into memory.
         longest_s: the longest of them.
+        handing_on_s: of `run_s`, that of tasks that handed rows on to others, by a shuffle.
     """
 
     tasks: int = 0
@@ -76,6 +77,7 @@ class TaskFigures:
     gc_s: FiniteFloat = 0.0
     spilled_bytes: int = 0
     longest_s: FiniteFloat = 0.0
+    handing_on_s: FiniteFloat = 0.0
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ class BatchFigures:
         watermark: the watermark; None if the query has none, or had no micro-batch before.
         files_left: files of its source that it has left for the next ones; None if its source has none.
         bytes_left: what these have.
+        parts: seconds of `write` by what the job itself can tell apart, see `pipelines.spark.write_parts`.
     """
 
     number: int
@@ -110,6 +113,7 @@ class BatchFigures:
     watermark: AwareDatetime | None = None
     files_left: int | None = None
     bytes_left: int | None = None
+    parts: Mapping[str, FiniteFloat] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

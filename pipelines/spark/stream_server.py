@@ -66,8 +66,8 @@ class StreamServer:
             self._server = threading_server(host, port, answer)
         except OSError as error:
             raise ConfigError(
-                f"metrics.host, metrics.port: nothing can listen on {host}:{port}: {error}; set another"
-                " metrics.port, or leave it out"
+                f"metrics.host, metrics.port: nothing can listen on {host}:{port}: {error}; find out what"
+                " listens there, or set another metrics.port"
             ) from None
         threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
         _log.info("metrics: http://%s:%d/metrics, health: /healthz", host, self._server.server_port)

@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import FrameType
 from typing import Any, Final, Protocol
@@ -27,9 +27,11 @@ from pipelines.spark.query_listener import QueryListener, listening
 from pipelines.spark.stream_metrics import StreamMetric
 from pipelines.spark.stream_monitor import StreamMonitor
 from pipelines.spark.stream_progress import BatchFigures, micro_batch_of
+from pipelines.spark.write_parts import timed
 
 _LAST_EVENTS_WITHIN_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.2
+_PARTS_KEPT: Final = 10
 _RACK_REASON: Final = "rackReason"
 
 _log = logging.getLogger(__name__)
@@ -126,11 +128,42 @@ def _why_not_local(source: Mapping[str, str]) -> str | None:
     return source.get(_RACK_REASON) or None
 
 
+class BatchFunction:
+    """A function that writes micro-batches, for `foreachBatch`, what it has raised, and what it took.
+
+    Spark hands the first on as text within a stack trace.
+
+    Attributes:
+        raised: by the last micro-batch, if it failed.
+    """
+
+    def __init__(self, write: Callable[[DataFrame, int], None]) -> None:
+        self.raised: Exception | None = None
+        self._write = write
+        self._parts: dict[int, Mapping[str, float]] = {}
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        """Write a micro-batch."""
+        self.raised = None
+        with timed() as parts:
+            try:
+                self._write(rows, batch)
+            except Exception as error:
+                self.raised = error
+                raise
+        # Spark tells of a micro-batch while the next ones may be at work.
+        self._parts = {**dict([*self._parts.items()][1 - _PARTS_KEPT :]), batch: parts}
+
+    def parts_of(self, batch: int) -> Mapping[str, float]:
+        """Return what parts of writing one of the last micro-batches took, in seconds."""
+        return self._parts.get(batch, {})
+
+
 class _Recorder(QueryListener):
-    def __init__(self, monitor: StreamMonitor | None) -> None:
+    def __init__(self, monitor: StreamMonitor | None, write: BatchFunction | None) -> None:
         self.totals: dict[str, Totals] = {}
         self.has_ended: dict[str, threading.Event] = {}
-        self._monitor = monitor
+        self._monitor, self._write = monitor, write
 
     def expect(self, query: StreamingQuery) -> None:
         self.started(str(query.runId))
@@ -147,6 +180,8 @@ class _Recorder(QueryListener):
         totals = self.totals.setdefault(progress["runId"], Totals())
         previous_reason = _why_not_local(totals.source)
         batch = micro_batch_of(progress)
+        if self._write:
+            batch = replace(batch, parts=self._write.parts_of(batch.number))
         _add(totals, batch, progress)
         if self._monitor:
             self._monitor.add(batch, progress["id"])
@@ -174,29 +209,6 @@ def _add(totals: Totals, batch: BatchFigures, progress: Mapping[str, Any]) -> No
     totals.counts.update(late=batch.late, duplicates=batch.duplicates)
     if watermark := (progress.get("eventTime") or {}).get("watermark"):
         totals.watermark = datetime.fromisoformat(watermark)
-
-
-class BatchFunction:
-    """A function that writes micro-batches, for `foreachBatch`, and what it has raised.
-
-    Spark hands that on as text within a stack trace.
-
-    Attributes:
-        raised: by the last micro-batch, if it failed.
-    """
-
-    def __init__(self, write: Callable[[DataFrame, int], None]) -> None:
-        self.raised: Exception | None = None
-        self._write = write
-
-    def __call__(self, rows: DataFrame, batch: int) -> None:
-        """Write a micro-batch."""
-        self.raised = None
-        try:
-            self._write(rows, batch)
-        except Exception as error:
-            self.raised = error
-            raise
 
 
 def each_batch(
@@ -280,7 +292,6 @@ def run_query(
         is_cured: as for `run_stream`.
 
     Raises:
-        ConfigError: nothing can listen on the port for metrics.
         OncelakeError: as for `run_stream`.
     """
     write = BatchFunction(job.write)
@@ -325,7 +336,7 @@ def run_stream(
             error's cause.
     """
     totals, is_to_run = Totals(), True
-    with _recorded(spark, monitor) as recorder:
+    with _recorded(spark, monitor, write) as recorder:
         with stop_signal(spark) as stop:
             while is_to_run:
                 run = _run(spark, start, recorder, stop)
@@ -343,9 +354,11 @@ def run_stream(
 
 
 @contextmanager
-def _recorded(spark: SparkSession, monitor: StreamMonitor | None) -> Iterator[_Recorder]:
+def _recorded(
+    spark: SparkSession, monitor: StreamMonitor | None, write: BatchFunction | None
+) -> Iterator[_Recorder]:
     """Yield what is told of queries while the block runs; the monitor gets how it ended."""
-    recorder, failure = _Recorder(monitor), None
+    recorder, failure = _Recorder(monitor, write), None
     try:
         with listening(spark, recorder):
             yield recorder

@@ -65,12 +65,14 @@ def started(lake: IngestLake, files: QueryFiles) -> Continuation | None:
             offsets, or bronze and the checkpoint do not match.
         InfrastructureError: the cluster or the lake does not answer; or the clock is behind.
     """
-    _refuse_latest(lake, files)
+    is_begun = lake.has_begun(files)
+    if not is_begun:
+        _refuse_latest(lake, files)
     lake.make_bronze()
     require_fit(lake.config, "ingest", behind_or_ahead(lake, files))
     require_same_log(lake, last_offsets(lake))
-    start = _start(lake, files)
-    if start and not lake.has_begun(files):
+    start = _start(lake, files, is_first=not is_begun)
+    if start and not is_begun:
         _note_incomplete_days(lake, start)
     lake.note_tables(files)
     return start
@@ -113,7 +115,7 @@ def _refuse_latest(lake: IngestLake, files: QueryFiles) -> None:
     config = lake.config
     if config.kafka.starting_offsets != "latest" or "starting_offsets_latest" in config.accept_risks:
         return
-    if BEGIN in files.note or lake.has_begun(files):
+    if BEGIN in files.note:
         return
     raise ConfigError(
         f"{config.kafka.setting('starting_offsets')}:"
@@ -121,12 +123,17 @@ def _refuse_latest(lake: IngestLake, files: QueryFiles) -> None:
     )
 
 
-def _start(lake: IngestLake, files: QueryFiles) -> Continuation | None:
-    """Return where a query begins that has planned nothing yet; None if checkpoint or settings say it."""
+def _start(lake: IngestLake, files: QueryFiles, *, is_first: bool) -> Continuation | None:
+    """Return where a query begins that has planned nothing yet; None if checkpoint or settings say it.
+
+    Args:
+        lake: the lake.
+        files: what the checkpoint says.
+        is_first: whether it does not say where the query began.
+    """
     if files.next_batch or files.in_flight is not None:
         return None
     if BEGIN not in files.note:
-        is_first = not lake.has_begun(files)
         from_earliest = lake.config.kafka.starting_offsets == "earliest"
         return first_start(lake) if is_first and from_earliest else None
     start, topic = continuation(lake), lake.config.kafka.source_topic

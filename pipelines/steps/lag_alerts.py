@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from pipelines.config.model import PipelineConfig
 from pipelines.errors import InfrastructureError, OncelakeError
-from pipelines.lag.alert_file import read_alerts, write_alerts
+from pipelines.lag.alert_file import alerts_turn, read_alerts, write_alerts
 from pipelines.lag.alerts import EVALUATION, AlertBook, AlertPolicy, AlertState, Evaluation, standing_of
 from pipelines.lag.texts import advice_text, evidence_text
 from pipelines.runtime.notifications import alert, hooks
@@ -22,8 +23,9 @@ class LagAlerts:
     """Takes evaluations of lag, and calls the hooks of `notify` when an alert is raised or cleared.
 
     Alerts, and messages that a hook has not sent, are kept in a file, so it makes no difference whether one
-    process makes all evaluations or each is made by a process of its own. A message is kept before it is
-    sent, so a process that dies in between may send it twice, and loses none.
+    process makes all evaluations, each is made by a process of its own, or several make them beside each
+    other. A message is kept before it is sent, so a process that dies in between may send it twice, and loses
+    none.
 
     Attributes:
         pipeline: The pipeline.
@@ -34,6 +36,7 @@ class LagAlerts:
     pipeline: Pipeline
     goes_on: bool
     _book: AlertBook | None = None
+    _is_kept: bool = True
 
     def take(self, found: Sequence[StageLag] | OncelakeError) -> Mapping[str, AlertState]:
         """Take an evaluation: the lag of the stages, or why it cannot be found out.
@@ -45,42 +48,78 @@ class LagAlerts:
             InfrastructureError: the alerts cannot be read, or not be kept for the next process; nothing was
                 sent.
         """
-        config = self.pipeline.config
-        policy = AlertPolicy(config.lag.raise_after, config.lag.clear_after)
-        before = self._book or read_alerts(self.pipeline)
-        settings = [hook.setting for hook in hooks(config.notify)]
-        after = before.after(_evaluations(found, before.states), datetime.now(UTC), policy, settings)
-        self._book = self._kept(before, after)
-        self._book = self._kept(self._book, self._book.sent(self._send))
+        with alerts_turn(self.pipeline):
+            before = self._before()
+            after = taken(before, self.pipeline.config, found)
+            # What could not be kept the last time may be now.
+            if after != before or not self._is_kept:
+                self._keep(after)
+            self._book = sent(after, self.pipeline.config)
+            if self._book != after:
+                self._keep(self._book)
         return self._book.states
 
-    def take_failure(self, error: OncelakeError) -> None:
+    def take_failure(self, error: OncelakeError) -> Mapping[str, AlertState] | None:
         """Take an evaluation that has failed; alerts that cannot be read or kept are only logged.
 
         It is the failure that people are to see.
 
         Args:
             error: Why the lag cannot be found out.
+
+        Returns:
+            As `take`; None if the alerts cannot be read or kept, so that nothing was taken.
         """
         try:
-            self.take(error)
+            return self.take(error)
         except InfrastructureError as unkept:
             _log.warning("%s", unkept)
+            return None
 
-    def _kept(self, before: AlertBook, after: AlertBook) -> AlertBook:
-        if after != before:
-            try:
-                write_alerts(self.pipeline, after)
-            except InfrastructureError as error:
-                if not self.goes_on:
-                    raise
-                _log.warning("%s", error)
-        return after
+    def _before(self) -> AlertBook:
+        """Return the alerts as the last process has left them; what could not be kept is newer."""
+        if self._book is not None and not self._is_kept:
+            return self._book
+        try:
+            return read_alerts(self.pipeline)
+        except InfrastructureError as error:
+            if self._book is None:
+                raise
+            _log.warning("%s", error)
+            return self._book
 
-    def _send(self, message: Mapping[str, Any], settings: Collection[str]) -> Collection[str]:
-        config = self.pipeline.config
+    def _keep(self, book: AlertBook) -> None:
+        try:
+            write_alerts(self.pipeline, book)
+            self._is_kept = True
+        except InfrastructureError as error:
+            if not self.goes_on:
+                raise
+            self._is_kept = False
+            _log.warning("%s", error)
+
+
+def taken(before: AlertBook, config: PipelineConfig, found: Sequence[StageLag] | OncelakeError) -> AlertBook:
+    """Return alerts after one more evaluation, with a message for each that it changes.
+
+    Args:
+        before: the alerts before.
+        config: of the pipeline: how many evaluations change an alert, and which hooks send messages.
+        found: the lag of the stages, or why it cannot be found out.
+    """
+    policy = AlertPolicy(config.lag.raise_after, config.lag.clear_after)
+    settings = [hook.setting for hook in hooks(config.notify)]
+    return before.after(_evaluations(found, before.states), datetime.now(UTC), policy, settings)
+
+
+def sent(book: AlertBook, config: PipelineConfig) -> AlertBook:
+    """Send the messages that wait; return the alerts with those that could not be sent."""
+
+    def send(message: Mapping[str, Any], settings: Collection[str]) -> Collection[str]:
         told = {"job": "lag", "pipeline": config.name, "env": config.env, **message}
         return alert(config.notify, told, settings)
+
+    return book.sent(send)
 
 
 def _evaluations(found: Sequence[StageLag] | OncelakeError, known: Iterable[str]) -> list[Evaluation]:

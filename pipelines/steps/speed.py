@@ -40,6 +40,7 @@ from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.state_store import use_state_store
 from pipelines.spark.stream_metrics import StreamMetric
 from pipelines.spark.streams import Totals, Trigger, observed, run_query
+from pipelines.spark.write_parts import part_of_writing
 
 _REMEMBERED: Final = 1_000
 _DECODED: Final = "decoded"
@@ -188,9 +189,10 @@ class _Job:
             broken = aside.count()
             if broken:
                 try:
-                    sent = aside.rows()
-                    bad = self._broken(rows) if sent is None else sent
-                    self._put_aside(bad, batch, broken, draft)
+                    with part_of_writing("quarantine"):
+                        sent = aside.rows()
+                        bad = self._broken(rows) if sent is None else sent
+                        self._put_aside(bad, batch, broken, draft)
                 except Exception:
                     if draft:
                         draft.transaction.discard()

@@ -13,11 +13,16 @@ import psutil
 
 from pipelines.errors import InfrastructureError
 from pipelines.runtime.processes import PARENT_VARIABLE
-from pipelines.supervision.output import LastError, Printer, StreamName
+from pipelines.supervision.output import (
+    STANDARD_ERROR,
+    STANDARD_OUTPUT,
+    LastError,
+    LineTaker,
+    StreamName,
+)
 from pipelines.supervision.restarts import StreamExit
 from pipelines.supervision.run_lock import RunLock
 
-_STANDARD_OUTPUT, _STANDARD_ERROR = 1, 2
 # Something that the stream has started may keep the pipes open.
 _LAST_LINES_S: Final = 5.0
 
@@ -46,7 +51,7 @@ class Child:
 
     Args:
         program: what to start.
-        printer: prints its lines.
+        printer: takes its lines.
         at_end: called in another thread when it has ended.
 
     Raises:
@@ -54,7 +59,7 @@ class Child:
     """
 
     def __init__(
-        self, program: Program, printer: Printer, at_end: Callable[["Child", StreamExit], None]
+        self, program: Program, printer: LineTaker, at_end: Callable[["Child", StreamExit], None]
     ) -> None:
         self.name = program.name
         self.last_error = LastError()
@@ -80,8 +85,8 @@ class Child:
         self._printing = [
             threading.Thread(target=printer.pass_on, args=(pipe, to, self.name, self.last_error), daemon=True)
             for pipe, to in (
-                (self._process.stdout, _STANDARD_OUTPUT),
-                (self._process.stderr, _STANDARD_ERROR),
+                (self._process.stdout, STANDARD_OUTPUT),
+                (self._process.stderr, STANDARD_ERROR),
             )
         ]
         for each in self._printing:

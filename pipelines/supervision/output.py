@@ -6,7 +6,11 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Condition, Lock, Thread
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, Protocol
+
+STANDARD_OUTPUT: Final = 1
+STANDARD_ERROR: Final = 2
+"""The file descriptors to which processes print."""
 
 _LONGEST_LINE: Final = 1 << 20
 _MOST_WAITING: Final = 8 << 20
@@ -75,6 +79,13 @@ class LastError:
             except (ValueError, RecursionError):
                 return
             self.text = error if isinstance(error, str) else self.text
+
+
+class LineTaker(Protocol):
+    """Takes the lines that a child process prints."""
+
+    def pass_on(self, lines: BinaryIO, to: int, name: StreamName, last_error: LastError) -> None:
+        """Take lines until the process closes its output; as `Printer.pass_on`."""
 
 
 class _Outlet:
@@ -179,3 +190,25 @@ class Printer:
             outlets = [*self._outlets.values()]
         for each in outlets:
             each.flush(within_s)
+
+
+@dataclass
+class ResultTaker:
+    """Keeps the last line that a process prints, its result; what it says beside that is printed.
+
+    Attributes:
+        printer: prints what comes by standard error.
+        last_line: the last line of standard output; empty if there is none.
+    """
+
+    printer: Printer
+    last_line: str = ""
+
+    def pass_on(self, lines: BinaryIO, to: int, name: StreamName, last_error: LastError) -> None:
+        """Take lines until the process closes its output; as `Printer.pass_on`."""
+        if to == STANDARD_ERROR:
+            self.printer.pass_on(lines, to, name, last_error)
+            return
+        with lines:
+            for line in lines:
+                self.last_line = line.decode(errors="replace")

@@ -98,6 +98,30 @@ def run_locks(
         yield locks
 
 
+@contextmanager
+def turn(path: Path, within_s: float) -> Iterator[bool]:
+    """Do something while no other process of this machine does it.
+
+    Args:
+        path: the file that is locked meanwhile.
+        within_s: for so many seconds at most others are waited for.
+
+    Yields:
+        Whether the others have ended.
+
+    Raises:
+        InfrastructureError: the file cannot be locked.
+    """
+    deadline = time.monotonic() + within_s
+    descriptor = _opened(path)
+    try:
+        while not (is_ours := _is_locked(descriptor, str(path))) and time.monotonic() < deadline:
+            time.sleep(_ASK_AGAIN_S)
+        yield is_ours
+    finally:
+        os.close(descriptor)
+
+
 def _opened(path: Path) -> int:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -110,7 +134,7 @@ def _opened(path: Path) -> int:
 
 def _take(descriptor: int, name: StreamName, deadline: float, waiting: Callable[[str], None]) -> None:
     has_told = False
-    while not _is_taken(descriptor, name):
+    while not _is_locked(descriptor, str(name)):
         holder = _holder(descriptor)
         supervisor, stream = holder.get("supervisor"), holder.get("stream")
         is_supervised = _is_alive(supervisor, holder.get("began"))
@@ -125,13 +149,13 @@ def _take(descriptor: int, name: StreamName, deadline: float, waiting: Callable[
         time.sleep(_ASK_AGAIN_S)
 
 
-def _is_taken(descriptor: int, name: StreamName) -> bool:
+def _is_locked(descriptor: int, what: str) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError as error:
-        raise InfrastructureError(f"{name}: cannot be locked: {error.strerror}") from None
+        raise InfrastructureError(f"{what}: cannot be locked: {error.strerror}") from None
     return True
 
 

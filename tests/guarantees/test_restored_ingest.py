@@ -74,6 +74,22 @@ def source(broker: str, topic: MakeTopic, make_lake: MakeLake) -> Source:
     return Source(broker, topic(partitions=2), make_lake)
 
 
+def test_a_checkpoint_whose_first_offsets_are_damaged_is_refused_and_reset(source: Source) -> None:
+    file = source.checkpoint / "sources/0/0"
+    source.send(20)
+    source.ingest()
+    # As after a crash of the machine, once with the file and once with its checksum gone.
+    for damage in (lambda data: data[:-4], lambda data: b""):
+        source.send(5)
+        file.write_bytes(damage(file.read_bytes()))
+        before = source.lake.count("bronze")
+        with pytest.raises(SourceError, match=r"sources/0/0: the file is empty, cut off or changed"):
+            source.ingest()
+        assert source.lake.count("bronze") == before
+        source.fixed()
+        (file.parent / ".0.crc").unlink()
+
+
 def put_back(backup: Path, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(backup, folder)

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from demo.waiting import wait_until
 from pipelines.runtime.local_broker import broker as running_broker
+from pipelines.steps.loading import open_pipeline
 from tests.support.kafka import MakeTopic, fresh_topics, make_anew, make_topic
 from tests.support.nights import ONE, THREE, TWO, on
 from tests.support.runbook import Project
@@ -22,6 +23,7 @@ MISMATCH: Final = "A table and its checkpoint do not match"
 CERTIFIED_GONE: Final = "The certified version is gone"
 RECREATED: Final = "The topic was recreated"
 MOVE: Final = "Move to another cluster"
+CHANGED: Final = "Change of rules, watermark or state partitions"
 NIGHT, NIGHT_2 = (f"oncelake nightly_batch --pipeline {name} --date " for name in ("flights", "flights_2"))
 INGEST, SPEED, INGEST_2, SPEED_2 = (
     f"oncelake {job} --pipeline {name} --once"
@@ -147,6 +149,38 @@ def test_speed_layer_and_quarantine_are_lost(project: Project) -> None:
     project.refused(SPEED, 4, MISMATCH)
     project.follow(MISMATCH, "--query speed")
     whole(project)
+
+
+@pytest.mark.thorough
+def test_the_state_is_divided_among_another_number_of_partitions(
+    own: Project, own_topic: str, broker: str
+) -> None:
+    def partitions() -> int:
+        state = own.lake / "ops/checkpoints/flights/speed/state/0"
+        return len([folder for folder in state.iterdir() if folder.name.isdecimal()])
+
+    before = own.config().speed.state_partitions
+    assert partitions() == before
+    setting = "state_partitions: {}"
+    own.edit("conf/local/oncelake.yml", setting.format(before), setting.format(before + 1))
+    own.refused(SPEED, 2, CHANGED)
+    *_, rebuilt = own.follow(CHANGED, "checkpoint reset")
+    assert (
+        rebuilt["counts"]["records"]
+        == open_pipeline("flights").spark.read.format("delta").load(own.config().table("bronze")).count()
+    )
+    assert partitions() == before + 1
+    # The state knows the events of before: a further copy of one is left out.
+    send(broker, own_topic, {TWO: (5,)})
+    own.done(INGEST)
+    counts = own.done(SPEED)["counts"]
+    assert {name: counts[name] for name in ("rows", "duplicates", "late", "quarantined")} == {
+        "rows": 0,
+        "duplicates": 1,
+        "late": 0,
+        "quarantined": 1,
+    }
+    whole(own)
 
 
 @pytest.mark.thorough

@@ -18,6 +18,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError, OncelakeError, SourceError
 from pipelines.fault_points import Point, armed
 from pipelines.lag.diagnosis import Diagnosis, Symptom
+from pipelines.lag.phases import phases_of
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.stream_monitor import StreamMonitor, refusal_noted
 from pipelines.spark.stream_progress import StreamProgress, read_progress
@@ -47,6 +48,10 @@ class Watched:
         for _ in range(count):
             value = flight(flight=next(self._numbers))
             self._producer.produce(self.topic, value, partition=partition)
+        assert self._producer.flush(60) == 0
+
+    def send_broken(self) -> None:
+        self._producer.produce(self.topic, b"not json", partition=0)
         assert self._producer.flush(60) == 0
 
     def delete_until(self, offset: int, partition: int = 0) -> None:
@@ -215,18 +220,29 @@ def test_a_run_that_is_fenced_leaves_the_figures_of_the_run_that_goes_on(watched
 
 def test_a_stream_leaves_the_figures_of_its_micro_batches(watched: Watched) -> None:
     watched.send(20)
+    watched.send_broken()
     ingest(watched.lake.pipeline, once=True)
     speed(watched.lake.pipeline, once=True)
     kept = read_progress(watched.lake.spark, watched.lake.pipeline.checkpoint("speed"))
     assert kept
     assert kept.ended_at is not None
     first = kept.batches[0]
-    assert (first.number, first.records) == (0, 20)
+    assert (first.number, first.records) == (0, 21)
     assert first.seconds > first.phases["write"] > 0
     assert first.state
     assert first.state.seconds > 0
     assert first.tasks
     assert (first.tasks.tasks > 0, first.tasks.failed, first.tasks.run_s > 0) == (True, 0, True)
+    # Tasks that decode hand their rows on to those that deduplicate and write.
+    assert 0 < first.tasks.handing_on_s < first.tasks.run_s
+    assert {*first.parts} == {"commit", "quarantine"}
+    divided = phases_of(first, "speed")
+    assert min(divided.values()) >= 0
+    assert min(divided[each] for each in ("decode", "state", "quarantine", "commit")) > 0
+    assert sum(divided.values()) == pytest.approx(sum(first.phases.values()))
+    kept = read_progress(watched.lake.spark, watched.lake.pipeline.checkpoint("ingest"))
+    assert kept
+    assert {*kept.batches[0].parts} == {"commit"}
 
 
 def test_a_stream_tells_of_itself_by_http_while_it_runs_and_no_longer(
@@ -256,6 +272,31 @@ def test_a_stream_tells_of_itself_by_http_while_it_runs_and_no_longer(
     assert 'oncelake_stream_healthy{env="local",pipeline="flights",stream="ingest"} 1.0' in seen["metrics"]
     with pytest.raises(OSError, match="refused"):
         look()
+
+
+def test_a_port_that_is_taken_stops_no_stream_and_is_used_once_it_is_free(
+    watched: Watched, broker: str, make_lake: Callable[..., Lake], caplog: pytest.LogCaptureFixture
+) -> None:
+    taken = socket.create_server(("127.0.0.1", 0))
+    port = taken.getsockname()[1]
+    settings = (f"kafka.bootstrap_servers={broker}", f"kafka.topic={watched.topic}", f"metrics.port={port}")
+
+    def answers() -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=10) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def set_free() -> None:
+        taken.close()
+        wait_until(answers, "the stream answers", 60)
+
+    watched.send(20)
+    with armed(Point.BATCH_LOOKED_FOR, set_free):
+        done = ingest(make_lake(*settings).pipeline, once=True)
+    assert done.records == 20
+    assert caplog.text.count("The stream goes on without /metrics and /healthz") == 1
 
 
 def test_rows_that_wait_to_be_published_are_counted_until_they_are(

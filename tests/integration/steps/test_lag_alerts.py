@@ -1,6 +1,7 @@
 """People are told once that a stream is behind, and once that it no longer is, by the hooks of `notify`."""
 
 import json
+import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from demo.waiting import wait_until
 from pipelines.config.model import LagConfig, NotifyConfig
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.lag.alert_file import write_alerts
@@ -142,3 +144,55 @@ def test_a_file_that_nobody_understands_is_replaced(
     alerted.evaluate()
     assert "is no file of alerts" in caplog.text
     assert alerted.evaluate()["ingest"].is_raised
+
+
+def test_processes_that_evaluate_beside_each_other_tell_nothing_twice(alerted: Alerted) -> None:
+    lasting = LagAlerts(alerted.lake.pipeline, goes_on=True)
+    for _ in range(3):
+        lasting.take(lag(alerted.lake.pipeline))
+        alerted.evaluate()
+    assert alerted.changes() == [("ingest", "raised"), ("speed", "raised")]
+    # Each counts, and knows what the other has found.
+    ingest(alerted.lake.pipeline, once=True)
+    lasting.take(lag(alerted.lake.pipeline))
+    states = alerted.evaluate()
+    assert not states["ingest"].is_raised
+    lasting.take(lag(alerted.lake.pipeline))
+    assert alerted.changes()[2:] == [("ingest", "cleared")]
+
+
+def test_processes_that_evaluate_at_the_same_moment_take_turns(alerted: Alerted, tmp_path: Path) -> None:
+    found = lag(alerted.lake.pipeline)
+    alerted.evaluate()
+    told_to, go = alerted.told_to, tmp_path / "go"
+    waits = f"cat >> {told_to}; echo >> {told_to}; until test -e {go}; do sleep 0.1; done"
+    notify = NotifyConfig(command=("sh", "-c", waits))
+    alerted.lake.config = alerted.lake.config.model_copy(update={"notify": notify})
+    pipeline = alerted.lake.pipeline
+    both = [threading.Thread(target=LagAlerts(pipeline, goes_on=False).take, args=(found,)) for _ in "ab"]
+    for each in both:
+        each.start()
+    wait_until(lambda: bool(alerted.told()), "one of them calls the hook")
+    # Long enough for the other to do so, if it did not wait.
+    for each in both:
+        each.join(1)
+    assert len(alerted.told()) == 1
+    go.touch()
+    for each in both:
+        each.join()
+    assert alerted.changes() == [("ingest", "raised"), ("speed", "raised")]
+
+
+def test_what_could_not_be_kept_is_kept_by_a_later_evaluation(alerted: Alerted) -> None:
+    found = lag(alerted.lake.pipeline)
+    lasting = LagAlerts(alerted.lake.pipeline, goes_on=True)
+    lasting.take(found)
+    file = Path(alerted.lake.config.alerts_file)
+    file.unlink()
+    file.mkdir()
+    lasting.take(found)
+    assert alerted.changes() == [("ingest", "raised"), ("speed", "raised")]
+    file.rmdir()
+    lasting.take(found)
+    alerted.evaluate()
+    assert len(alerted.told()) == 2

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.errors import SourceError
-from pipelines.spark.checkpoints import note_path, query_files, write_note
+from pipelines.spark.checkpoints import first_offsets, note_path, query_files, write_note
 
 pytestmark = pytest.mark.spark
 
@@ -19,3 +19,16 @@ def test_a_file_that_does_not_match_its_checksum_is_damaged(spark: SparkSession,
     note.write_text(note.read_text().replace("3", "4"))
     with pytest.raises(SourceError, match="expected the bytes of its checksum"):
         query_files(spark, path)
+
+
+def test_where_a_query_began_is_known_or_the_file_is_damaged(spark: SparkSession, tmp_path: Path) -> None:
+    file = tmp_path / "query/sources/0/0"
+    assert first_offsets(spark, str(tmp_path / "query")) == {}
+    file.parent.mkdir(parents=True)
+    # As Spark writes it.
+    file.write_bytes(b'\0v1\n{"flights":{"1":7,"0":0}}')
+    assert first_offsets(spark, str(tmp_path / "query")) == {"flights": {0: 0, 1: 7}}
+    for damaged in (b"", b"\0", b"\0v1\n", b'\0v1\n{"flights":{"1":7', b"\0v1\n[7]", b"\0\0\0\0"):
+        file.write_bytes(damaged)
+        with pytest.raises(SourceError, match="sources/0/0: the file is empty, cut off or changed"):
+            first_offsets(spark, str(tmp_path / "query"))

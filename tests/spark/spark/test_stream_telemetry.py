@@ -27,3 +27,14 @@ def test_a_run_exports_its_last_figures_before_it_ends(lake: Lake, monkeypatch: 
     assert value("quarantined", reason="wrong_type") == 0
     spans = [attributes(span) for span in received.spans()]
     assert [(span["micro_batch"], span["records"]) for span in spans if span["records"]] == [(0, 5)]
+
+
+def test_what_cannot_be_exported_stops_no_stream(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake.ingest([flight()])
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    assert speed(lake.pipeline, once=True).counts.rows == 1
+    (warned,) = (each.getMessage() for each in caplog.records if "OTLP" in each.getMessage())
+    assert "the stream goes on: OTEL_EXPORTER_OTLP_PROTOCOL: expected http/protobuf, got 'grpc'" in warned

@@ -120,15 +120,6 @@ def test_a_mistake_is_refused_with_one_message(oncelake: Run, words: list[str], 
     assert "Spark" not in done.stderr
 
 
-@pytest.mark.parametrize("job", ["ingest_stream", "speed_stream"])
-def test_a_protocol_that_is_not_exported_is_refused_before_spark_starts(oncelake: Run, job: str) -> None:
-    variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
-    done = oncelake(job, "--pipeline", "flights", **variables)
-    assert done.returncode == 2
-    assert "OTEL_EXPORTER_OTLP_PROTOCOL: expected http/protobuf, got 'grpc'" in done.stderr
-    assert "Spark" not in done.stderr
-
-
 def test_what_a_terminal_would_obey_is_shown_as_an_escape() -> None:
     assert harmless("a\x1b[31mb\r\nü\u202e") == "a\\x1b[31mb\\r\\nü\\u202e"
     assert harmless_lines("a\x1b[31mb\r\nü") == "a\\x1b[31mb\\r\nü"

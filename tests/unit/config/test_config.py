@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from pipelines.config.backfill import BackfillConfig
 from pipelines.config.loader import load_config, pipeline_names
 from pipelines.errors import ConfigError
 
@@ -458,3 +459,13 @@ def test_a_value_of_the_wrong_kind_that_may_be_a_secret_is_not_shown(name: str) 
     with pytest.raises(ConfigError) as refused:
         load_config("flights", environ={}, settings=[f"{name}=hush", *NEEDED.get(f"{name}.a", ())])
     assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("chunk", "rate", "most"),
+    [(500_000, None, 500_000), (500_000, 1_000, 5_000), (100, 1_000, 100), (9, 1, 5)],
+)
+def test_a_chunk_of_a_backfill_takes_five_seconds_at_most_where_its_rate_is_limited(
+    chunk: int, rate: int | None, most: int
+) -> None:
+    assert BackfillConfig(chunk_offsets=chunk, max_offsets_per_second=rate).most_at_once == most

@@ -12,7 +12,7 @@ import pytest
 from demo.waiting import wait_until
 from pipelines.errors import InfrastructureError
 from pipelines.supervision.output import StreamName
-from pipelines.supervision.run_lock import lock_file, run_locks
+from pipelines.supervision.run_lock import lock_file, run_locks, turn
 
 NAME, OTHER = StreamName("flights", "ingest"), StreamName("flights", "speed")
 WITHIN_S = 60
@@ -102,3 +102,11 @@ def test_a_place_that_cannot_be_written_is_one_message(tmp_path: Path) -> None:
         run_locks({NAME: lock_file(str(tmp_path / "lake"), NAME)}, 0, print),
     ):
         pass
+
+
+def test_processes_take_turns_and_one_that_stays_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    file = tmp_path / "ops/turn"
+    with turn(file, WITHIN_S) as first, turn(file, 0.5) as second:
+        assert (first, second) == (True, False)
+    with turn(file, 0) as third:
+        assert third

@@ -44,7 +44,7 @@ public final class TaskMeter extends SparkListener {
     if (batch == null) {
       return;
     }
-    long[] sum = sums.computeIfAbsent(batch, none -> new long[6]);
+    long[] sum = sums.computeIfAbsent(batch, none -> new long[7]);
     sum[0]++;
     sum[1] += task.taskInfo().successful() ? 0 : 1;
     sum[5] = Math.max(sum[5], task.taskInfo().duration());
@@ -53,6 +53,7 @@ public final class TaskMeter extends SparkListener {
       sum[2] += metrics.executorRunTime();
       sum[3] += metrics.jvmGCTime();
       sum[4] += metrics.diskBytesSpilled();
+      sum[6] += metrics.shuffleWriteMetrics().recordsWritten() > 0 ? metrics.executorRunTime() : 0;
     }
   }
 
@@ -62,8 +63,8 @@ public final class TaskMeter extends SparkListener {
    * @param query the id of its query
    * @param batch its number
    * @return the tasks that have ended, how many of them failed, milliseconds that executors ran them,
-   *     milliseconds of garbage collection, bytes spilled to disk, milliseconds of the longest; null if no task is
-   *     known
+   *     milliseconds of garbage collection, bytes spilled to disk, milliseconds of the longest, and milliseconds
+   *     that executors ran those that handed rows on to others; null if no task is known
    */
   public synchronized long[] of(String query, long batch) {
     long[] sum = sums.get(key(query, Long.toString(batch)));
