@@ -186,7 +186,9 @@ def compare(real: Side, modelled: Side, operations: Sequence[Operation]) -> None
 @pytest.fixture
 def real(make_lake: MakeLake, broker: str, admin: AdminClient, topic: MakeTopic) -> Real:
     name = topic(partitions=1)
-    lake = make_lake(f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}", "kafka.connect_timeout=5 s")
+    lake = make_lake(
+        f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}", "kafka.connect_timeout=5 seconds"
+    )
     return Real(lake, admin, broker, name)
 
 
