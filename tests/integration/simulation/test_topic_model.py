@@ -192,6 +192,7 @@ def real(make_lake: MakeLake, broker: str, admin: AdminClient, topic: MakeTopic)
     return Real(lake, admin, broker, name)
 
 
+@pytest.mark.thorough
 def test_the_same_is_answered_of_what_kafka_deletes_and_what_bronze_loses(real: Real) -> None:
     operations = [
         *(("send", 0), ("send", 0), ("ingest", 0), ("send", 0), ("ingest", 0), ("restore", 0)),
