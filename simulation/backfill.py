@@ -66,10 +66,10 @@ class ModelBackfill(ModelIngest):
 
     def blocks(self, spans: Mapping[int, range], size: int) -> Blocks:
         """Return what bronze has of ranges."""
-        found = dict[int, dict[int, list[int]]]()
-        for number, at in {*self._offsets("bronze: count")}:
+        found: dict[int, dict[int, list[int]]] = {number: {} for number in spans}
+        for number, at in sorted({*self._offsets("bronze: count")}):
             if at in spans.get(number, ()):
-                found.setdefault(number, {}).setdefault(at // size, []).append(at)
+                found[number].setdefault(at // size, []).append(at)
         return {
             number: {block: Block(min(each), max(each), len(each)) for block, each in blocks.items()}
             for number, blocks in found.items()

@@ -186,10 +186,13 @@ def compare(real: Side, modelled: Side, operations: Sequence[Operation]) -> None
 @pytest.fixture
 def real(make_lake: MakeLake, broker: str, admin: AdminClient, topic: MakeTopic) -> Real:
     name = topic(partitions=1)
-    lake = make_lake(f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}", "kafka.connect_timeout=5 s")
+    lake = make_lake(
+        f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}", "kafka.connect_timeout=5 seconds"
+    )
     return Real(lake, admin, broker, name)
 
 
+@pytest.mark.thorough
 def test_the_same_is_answered_of_what_kafka_deletes_and_what_bronze_loses(real: Real) -> None:
     operations = [
         *(("send", 0), ("send", 0), ("ingest", 0), ("send", 0), ("ingest", 0), ("restore", 0)),
