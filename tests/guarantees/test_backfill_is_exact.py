@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import chain
+from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -15,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
-from pipelines.delta.clocks import require_same_clock
+from pipelines.delta.table_properties import WHOLE_FROM, set_table_property
 from pipelines.delta.tables import version
 from pipelines.delta.upkeep import delete_rows
 from pipelines.errors import ConfigError, InfrastructureError, OncelakeError, SourceError
@@ -29,6 +31,7 @@ from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.lineage.key_filter import asked_key
 from pipelines.lineage.searches import OfKey
 from pipelines.spark.pipeline import Pipeline
+from pipelines.spark.session import forget_tables
 from pipelines.steps.backfill import OffsetsGone, backfill
 from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.forget import forget
@@ -36,7 +39,7 @@ from pipelines.steps.ingest import ingest
 from pipelines.steps.nightly import nightly
 from pipelines.steps.reconcile import reconcile
 from tests.support.accidents import dying, once
-from tests.support.kafka import MakeTopic, ordered_producer
+from tests.support.kafka import MakeTopic, make_anew, ordered_producer
 from tests.support.lakes import Lake, flight
 from tests.support.nights import ONE, TWO, run, stream
 
@@ -312,12 +315,107 @@ def test_history_is_read_from_its_end_so_that_bronze_has_no_gap_before_its_first
 
 
 @pytest.mark.thorough
+def test_what_kafka_deletes_while_a_run_is_at_work_is_named(gaps: Source, admin: AdminClient) -> None:
+    def delete(partition: int, until: int) -> None:
+        position = TopicPartition(gaps.name, partition, until)
+        admin.delete_records([position])[position].result(30)
+
+    # Bronze has 120 to 124, and of the other partition all but 10 to 19.
+    def both() -> None:
+        delete(0, 125)
+        delete(1, 40)
+
+    with armed(Point.OFFSETS_PLANNED, both), pytest.raises(OffsetsGone) as gone:
+        gaps.backfill()
+    found = {number: {*chain(*ranges)} for number, ranges in gone.value.done.gone.items()}
+    # Where bronze has some of a block of offsets, the whole block is named.
+    assert found == {0: {*range(120)}, 1: {*range(40)}}
+    assert gone.value.done.progress.records == 4
+    # Of a partition that Kafka has emptied nobody knows whether its records were sent since then.
+    said = rf"-0 @ 0\.\.119; {gaps.name}-1 @ 0\.\.39\. What Kafka still has would be read"
+    with pytest.raises(OffsetsGone, match=said):
+        gaps.backfill(dry_run=True)
+
+
+@pytest.mark.thorough
+def test_no_record_of_a_topic_that_was_recreated_meanwhile_is_written(
+    gaps: Source, admin: AdminClient
+) -> None:
+    before = gaps.held()
+
+    def recreate() -> None:
+        make_anew(admin, gaps.name, 2)
+        ordered = ordered_producer(gaps.lake.config.kafka.bootstrap_servers)
+        for number in range(600):
+            ordered.produce(gaps.name, flight(flight=number + 1), partition=number % 2)
+        assert ordered.flush(60) == 0
+
+    with (
+        armed(Point.OFFSETS_PLANNED, recreate),
+        pytest.raises(SourceError, match="is not the topic that") as refused,
+    ):
+        gaps.backfill()
+    assert refused.value.exit_code == 4
+    assert gaps.held() == before
+
+
+@pytest.mark.thorough
+def test_what_retention_begins_to_remove_after_the_plan_does_not_come_back(gaps: Source) -> None:
+    before, table = gaps.held(), gaps.lake.config.table("bronze")
+    with (
+        armed(
+            Point.OFFSETS_PLANNED,
+            lambda: set_table_property(gaps.lake.spark, table, WHOLE_FROM, "2013-01-02"),
+        ),
+        pytest.raises(InfrastructureError, match="maintain has removed old records from it since this run"),
+    ):
+        gaps.backfill()
+    assert gaps.held() == before
+
+
+@pytest.mark.thorough
+def test_a_bronze_that_is_put_back_from_a_backup_gets_nothing_more(gaps: Source, tmp_path: Path) -> None:
+    lake, table = gaps.lake, gaps.lake.config.table("bronze")
+    backup = shutil.copytree(table, tmp_path / "bronze")
+    before = gaps.held()
+
+    def put_back() -> None:
+        shutil.rmtree(table)
+        shutil.copytree(backup, table)
+        forget_tables()
+
+    def taken_over() -> None:
+        # It knows nothing of the epoch that the next run took.
+        shutil.rmtree(lake.config.ops_table("leases"))
+        gaps.backfill(BackfillSpan(offsets={1: range(15)}))
+        put_back()
+
+    with (
+        armed(Point.CHUNK_DRAFTED, once(taken_over)),
+        pytest.raises(InfrastructureError, match="this run lost its lease"),
+    ):
+        gaps.backfill()
+    assert gaps.held() == before
+    # Its reader knows versions that it has no more.
+    gaps.send(1)
+    gaps.ingest()
+    stream(lake)
+    with (
+        armed(Point.CHUNK_DRAFTED, once(put_back)),
+        pytest.raises(SourceError, match="and that checkpoint was not"),
+    ):
+        gaps.backfill()
+    assert gaps.held() == before
+
+
+@pytest.mark.thorough
 def test_a_clock_that_is_ahead_of_the_store_is_refused(source: Source) -> None:
     source.send(1)
     source.ingest()
-    require_same_clock(source.lake.pipeline, datetime.now(UTC))
+    # As if the clock was an hour ahead of what is tolerated.
+    ahead = with_settings(source, "ingest", max_clock_behind=timedelta(hours=-1))
     with pytest.raises(InfrastructureError, match="the clock of this machine is ahead"):
-        require_same_clock(source.lake.pipeline, datetime.now(UTC) + timedelta(hours=1))
+        backfill(ahead, "run", EVER, source.told.append)
 
 
 @pytest.mark.thorough
