@@ -361,10 +361,14 @@ class SealingWorld:
         if self._is_ingesting or len(self._backups) < 2:
             return
         _, version = self._backups[-2]
-        log = self.bronze
         if as_a_copy:
-            del log.versions[version + 1 :]
-            return
+            del self.bronze.versions[version + 1 :]
+        else:
+            self.restore_to(version)
+
+    def restore_to(self, version: int) -> None:
+        """Put bronze back to an earlier version, by a commit, as Delta's RESTORE does."""
+        log = self.bronze
         then, now = log.versions[version].files, log.newest.files
         actions = [("remove", file) for path, file in now.items() if path not in then]
         actions += [("add", file) for path, file in then.items() if path not in now]
