@@ -91,7 +91,7 @@ class ModelBackfill(ModelIngest):
             ]
         )
 
-    def first_kept_day(self) -> str | None:
+    def whole_from(self) -> str | None:
         """Return what bronze says of the first day that retention has left whole."""
         return self._property(_KEPT)
 

@@ -18,6 +18,7 @@ from pipelines.delta.transaction import StaleEpoch
 from pipelines.errors import InfrastructureError
 from pipelines.fault_points import Point, reach
 from pipelines.records.watermark import ALWAYS
+from pipelines.runtime.system_clock import Clock
 from pipelines.spark.checkpoints import QueryFiles
 from pipelines.spark.ingest_plans import Plan
 
@@ -60,7 +61,7 @@ class Draft(Protocol):
         """Commit what was written, and the stamp; return the version that this made."""
 
 
-class BackfillTable(Protocol[Records_contra]):
+class BackfillTable(Clock, Protocol[Records_contra]):
     """Bronze, and ingest's checkpoint."""
 
     def begin(self) -> Any:
@@ -78,20 +79,11 @@ class BackfillTable(Protocol[Records_contra]):
     def newest_since(self, moment: datetime) -> datetime | None:
         """Return the newest ingestion in bronze, of those since a moment."""
 
-    def first_kept_day(self) -> str | None:
+    def whole_from(self) -> str | None:
         """Return what bronze says of the first day that retention has left whole."""
 
     def number_taken(self, application: str) -> int:
         """Return the last number of an application that bronze has taken."""
-
-    def now(self) -> datetime:
-        """Return the time."""
-
-    def elapsed_s(self) -> float:
-        """Return a number of seconds that grows evenly."""
-
-    def pause(self, seconds: float) -> None:
-        """Wait."""
 
 
 @dataclass
@@ -184,7 +176,7 @@ class BackfillWriter(Generic[Records]):
 
     def _require_same_retention(self) -> None:
         """Make sure that retention has not begun to remove what this would bring back."""
-        if self.table.first_kept_day() != self.whole_from:
+        if self.table.whole_from() != self.whole_from:
             raise InfrastructureError(
                 f"{self.path}: maintain has removed old records from it since this run began; start again:"
                 " what was written stays"

@@ -3,10 +3,9 @@
 Those who decide by the answers know only `BackfillLake`: the simulation has a model of it.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Protocol
 
 from pyspark.sql import DataFrame
@@ -22,6 +21,7 @@ from pipelines.kafka.ingest_state import IngestState, LakeIngest
 from pipelines.kafka.known_gaps import held_within
 from pipelines.kafka.missing_offsets import Blocks, held_blocks
 from pipelines.kafka.topics import list_offsets, offset_bounds
+from pipelines.runtime.system_clock import SystemClock
 
 
 class BackfillLake(IngestState, Protocol):
@@ -45,12 +45,12 @@ class BackfillLake(IngestState, Protocol):
     def last_sent_before(self, moment: datetime, below: Mapping[int, int]) -> Mapping[int, int]:
         """Return the last offset in bronze that was sent before a moment and lies below another offset."""
 
-    def first_kept_day(self) -> str | None:
+    def whole_from(self) -> str | None:
         """Return what bronze says of the first day that retention has left whole; None if it says nothing."""
 
 
 @dataclass(frozen=True)
-class LakeBackfill(LakeIngest):
+class LakeBackfill(LakeIngest, SystemClock):
     """The same of a lake, see `BackfillLake`."""
 
     def available(self) -> Mapping[int, range]:
@@ -81,7 +81,7 @@ class LakeBackfill(LakeIngest):
         within = " OR ".join(f"(_partition = {n} AND _offset < {offset})" for n, offset in below.items())
         return last_by_partition(before.where(within))
 
-    def first_kept_day(self) -> str | None:
+    def whole_from(self) -> str | None:
         """Return what bronze says of the first day that retention has left whole."""
         return table_property(self.pipeline.spark, self.pipeline.table("bronze"), WHOLE_FROM)
 
@@ -104,18 +104,6 @@ class LakeBackfill(LakeIngest):
     def number_taken(self, application: str) -> int:
         """Return the last number of an application that bronze has taken."""
         return number_taken(self.pipeline.spark, self.pipeline.table("bronze"), application)
-
-    def now(self) -> datetime:
-        """Return the time."""
-        return datetime.now(UTC)
-
-    def elapsed_s(self) -> float:
-        """Return a number of seconds that grows evenly."""
-        return time.monotonic()
-
-    def pause(self, seconds: float) -> None:
-        """Wait."""
-        time.sleep(seconds)
 
     @property
     def _offsets(self) -> DataFrame:

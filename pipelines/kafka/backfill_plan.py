@@ -79,7 +79,7 @@ def plan_backfill(lake: BackfillLake, asked: BackfillSpan) -> dict[int, Partitio
     starts, stops = (lake.sent_since(moment) if moment else {} for moment in (asked.since, asked.until))
     spans = dict(asked.offsets) or _by_time(lake, asked, available, starts, stops)
     held, lost = lake.held(), lost_tails(lake)
-    has_removed = lake.first_kept_day() is not None
+    has_removed = lake.whole_from() is not None
     plans = {
         n: Bounds(span, available[n], continues.get(n, 0), held.get(n), has_removed, lost.get(n))
         for n, span in sorted(spans.items())

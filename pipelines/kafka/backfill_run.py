@@ -107,7 +107,7 @@ def copy_missing(
         tell: is told how far the run is.
     """
     # Before the plan: what retention removes afterwards must not come back.
-    whole_from = source.first_kept_day()
+    whole_from = source.whole_from()
     source.require_same_topic()
     require_same_log(source, last_offsets(source))
     with hold as lease:

@@ -6,7 +6,7 @@ from pipelines.contracts.event_days import Span
 from pipelines.delta.conflicts import retry_conflicts
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.fenced_commits import commits_since, replace_days_fenced
-from pipelines.delta.io import on_days
+from pipelines.delta.io import by_day_and_key, on_days
 from pipelines.ledger.bronze_index import BronzeSlice
 from pipelines.ledger.decoding import decode_all
 from pipelines.nightly.night_run import refuse_others
@@ -46,9 +46,10 @@ def _build(pipeline: Pipeline, span: Span, pieces: BronzeSlice, stamp: Stamp) ->
         .where(on_days(span.days))
         .drop(UNDECIDED)
     )
+    key = contract.key_names
     # Partitions by key are as good as others for the files of one day.
-    by_day = rows if len(span.days) == 1 else rows.hint("rebalance", EVENT_DATE)
-    in_order = by_day.sortWithinPartitions(EVENT_DATE, *contract.key_names)
+    is_one_day = len(span.days) == 1
+    in_order = rows.sortWithinPartitions(EVENT_DATE, *key) if is_one_day else by_day_and_key(rows, key)
     return replace_days_fenced(without_key(in_order, contract), pipeline.table("batch"), span.days, stamp)
 
 

@@ -1,8 +1,7 @@
 """Seal a day: make sure that bronze has all that was sent until the day's end, before it is rebuilt."""
 
-import time
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date
 from zoneinfo import ZoneInfo
 
 from pipelines.config.model import PipelineConfig
@@ -14,6 +13,7 @@ from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.leases import Lease
 from pipelines.ledger.retention_marks import first_kept_day
 from pipelines.nightly.seal_terms import require_begun, sealed
+from pipelines.runtime.system_clock import SystemClock
 from pipelines.spark.pipeline import Pipeline
 
 
@@ -47,7 +47,7 @@ def seal(pipeline: Pipeline, last: date, lease: Lease) -> BronzeIndex:
 
 
 @dataclass(frozen=True)
-class _Lake:
+class _Lake(SystemClock):
     """A lake, see `pipelines.nightly.seal_terms.SealLake`."""
 
     pipeline: Pipeline
@@ -60,15 +60,6 @@ class _Lake:
     @property
     def zone(self) -> ZoneInfo:
         return self.pipeline.contract.zone
-
-    def now(self) -> datetime:
-        return datetime.now(UTC)
-
-    def elapsed_s(self) -> float:
-        return time.monotonic()
-
-    def pause(self, seconds: float) -> None:
-        time.sleep(seconds)
 
     def ingests(self) -> list[LakeIngest]:
         return [_ingest(source) for source in self.pipeline.sources() if not source.config.kafka.retired]

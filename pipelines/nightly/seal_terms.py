@@ -20,6 +20,7 @@ from pipelines.kafka.known_gaps import is_known_gap
 from pipelines.kafka.same_log import require_same_log
 from pipelines.kafka.topic_offsets import BrokerOffsets
 from pipelines.ledger.offset_ranges import PartitionOffsets
+from pipelines.runtime.system_clock import Clock
 
 _LOOK_EVERY_S: Final = 2.0
 _SHOWN: Final = 5
@@ -39,7 +40,7 @@ class SealedIndex(Protocol):
 Index_co = TypeVar("Index_co", bound=SealedIndex, covariant=True)
 
 
-class SealLake(Protocol[Index_co]):
+class SealLake(Clock, Protocol[Index_co]):
     """A lake whose days are sealed."""
 
     @property
@@ -49,15 +50,6 @@ class SealLake(Protocol[Index_co]):
     @property
     def zone(self) -> ZoneInfo:
         """The zone in which days end."""
-
-    def now(self) -> datetime:
-        """Return the time."""
-
-    def elapsed_s(self) -> float:
-        """Return a number of seconds that grows evenly."""
-
-    def pause(self, seconds: float) -> None:
-        """Wait."""
 
     def ingests(self) -> Sequence[IngestState]:
         """Find the topic of each cluster that is asked, and make sure that bronze was filled from it."""

@@ -33,6 +33,7 @@ from pipelines.kafka.topics import find_topic, require_same_topic
 from pipelines.ledger.forgotten_places import emptied_on_arrival, places_ahead
 from pipelines.ledger.retention_marks import first_kept_day
 from pipelines.racks.traffic import RackTraffic, RackTrafficMeter
+from pipelines.runtime.system_clock import SystemClock
 from pipelines.spark.checkpoints import QueryFiles, query_files
 from pipelines.spark.ingest_plans import ends_of, offsets_in, read_until
 from pipelines.spark.pipeline import Pipeline
@@ -167,7 +168,7 @@ class IngestJob:
 
 
 @dataclass(frozen=True)
-class _Lake(LakeIngest):
+class _Lake(LakeIngest, SystemClock):
     """A lake, see `pipelines.steps.ingest_start.IngestLake`."""
 
     @property
@@ -180,9 +181,6 @@ class _Lake(LakeIngest):
         require_not_behind(self.pipeline)
         ensure_bronze(self.pipeline, {topic_key(self.config.cluster): hidden(self.topic.topic_id)})
         require_same_topic(self.pipeline, self.topic)
-
-    def now(self) -> datetime:
-        return datetime.now(UTC)
 
     def first_sent(self, ranges: Mapping[int, range]) -> Mapping[int, float]:
         return first_sent(self.pipeline, ranges)
