@@ -9,6 +9,10 @@ BRIEF_JAVA: Final = (
 BRIEF_SPARK: Final = (
     "spark.conf.spark.sql.codegen.wholeStage=false",
     "spark.conf.spark.sql.codegen.factoryMode=NO_CODEGEN",
+    # A query is a job or two then, not one for each of its stages; and Delta looks at all files of a table, which
+    # are a handful, rather than at their statistics first.
+    "spark.conf.spark.sql.adaptive.enabled=false",
+    "spark.conf.spark.databricks.delta.stats.skipping=false",
     "spark.conf.spark.databricks.delta.snapshotPartitions=1",
     # Spark's own are up to 64 MB, and 4 MB: they are cleared for each sort, aggregate and broadcast.
     "spark.conf.spark.buffer.pageSize=1m",
