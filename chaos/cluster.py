@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Final
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from chaos.proxy import Proxy
 from chaos.schedule import BROKERS
@@ -24,6 +33,8 @@ from pipelines.runtime.java import find_java
 from pipelines.runtime.local_broker import CLUSTER_ID, LOG4J, unused_ports
 
 _WITHIN_S: Final = 120.0
+_STOP_S: Final = 20.0
+_ACL_S: Final = 10.0
 _JAVA: Final = ("-Xmx320m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 # Events are of years ago: they may neither expire nor cut the log into a segment a day.
 _COMMON: Final = """\
@@ -47,7 +58,11 @@ log.roll.hours=876000
 replica.lag.time.max.ms=5000
 broker.session.timeout.ms=6000
 unclean.leader.election.enable=false
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+allow.everyone.if.no.acl.found=true
 """
+_WHO: Final = "User:ANONYMOUS"
+_ANY: Final = "*"
 
 
 @dataclass
@@ -86,11 +101,39 @@ class Broker:
         if self.process and self.process.poll() is None:
             self.process.send_signal(number)
 
+    def stop(self) -> None:
+        """Ask it to end, as an operator does; it hands over what it leads."""
+        self.send(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            if self.process:
+                self.process.wait(_STOP_S)
+        self.kill()
+
     def kill(self) -> None:
         """End it at once."""
         self.send(signal.SIGKILL)
         if self.process:
             self.process.wait(_WITHIN_S)
+
+
+@dataclass(frozen=True)
+class Denied:
+    """A permission that clients do not have.
+
+    Attributes:
+        operation: `Read` or `Write`.
+        name: of the topic, or what transactional ids begin with.
+        is_transactional_id: which of them.
+    """
+
+    operation: str
+    name: str
+    is_transactional_id: bool = False
+
+    @property
+    def pattern(self) -> ResourcePatternType:
+        """How the name is meant."""
+        return ResourcePatternType.PREFIXED if self.is_transactional_id else ResourcePatternType.LITERAL
 
 
 @dataclass(frozen=True)
@@ -129,6 +172,44 @@ class Cluster:
         admin = self.admin
         admin.create_topics([NewTopic(topic, partitions, 3)])[topic].result(_WITHIN_S)
         wait_until(lambda: topic in admin.list_topics(timeout=10).topics, f"topic {topic} is there")
+
+    def deny(self, denied: "Denied") -> None:
+        """Take a permission away from all clients.
+
+        Raises:
+            KafkaException: the cluster did not answer in time.
+        """
+        operation = AclOperation.READ if denied.operation == "Read" else AclOperation.WRITE
+        kind = ResourceType.TRANSACTIONAL_ID if denied.is_transactional_id else ResourceType.TOPIC
+        # Where a resource has rules, what none of them allows is denied.
+        rules = [
+            AclBinding(
+                kind, denied.name, denied.pattern, _WHO, _ANY, AclOperation.ALL, AclPermissionType.ALLOW
+            ),
+            AclBinding(kind, denied.name, denied.pattern, _WHO, _ANY, operation, AclPermissionType.DENY),
+        ]
+        admin = self.admin
+        for rule in rules:
+            for made in admin.create_acls([rule], request_timeout=_ACL_S).values():
+                made.result(_ACL_S)
+
+    def allow_all(self) -> bool:
+        """Give all permissions back; return whether the cluster has done it."""
+        every = AclBindingFilter(
+            ResourceType.ANY,
+            None,
+            ResourcePatternType.ANY,
+            None,
+            None,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        admin = self.admin
+        with suppress(KafkaException):
+            for gone in admin.delete_acls([every], request_timeout=_ACL_S).values():
+                gone.result(_ACL_S)
+            return True
+        return False
 
     def stop(self) -> None:
         """End all brokers and proxies."""

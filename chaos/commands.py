@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from chaos.desk import Desk
 from chaos.jobs import CHAOS, Job
 from chaos.traffic import DAYS
-from demo.cast import BRIEF_SPARK
+from chaos.values import WITH_SCHEMAS
+from tests.support.brief import BRIEF_SPARK
 
 JOBS: Final = {"ingest": "ingest_stream", "speed": "speed_stream", "publish": "publish_stream"}
 
@@ -20,11 +22,15 @@ class Site:
         folder: of the run.
         servers: of the cluster.
         entry: what Python runs as `oncelake`.
+        registry: the address of the schema registry; empty without one.
+        desk: runs what an operator calls; None if each command is a process of its own.
     """
 
     folder: Path
     servers: str
     entry: Sequence[str] = ("-m", "pipelines.cli")
+    registry: str = ""
+    desk: Desk | None = None
 
     @property
     def lake(self) -> Path:
@@ -61,12 +67,17 @@ class Site:
             command: such as `checkpoint reset`.
             options: its own options.
         """
-        settings = (
-            f"kafka.bootstrap_servers={self.servers}",
-            f"lake.root={self.lake}",
-            *BRIEF_SPARK,
-        )
+        settings = [f"kafka.bootstrap_servers={self.servers}", f"lake.root={self.lake}", *BRIEF_SPARK]
+        if pipeline in WITH_SCHEMAS:
+            settings.append(f"registry.url={self.registry}")
         words = [*command.split(), "--pipeline", pipeline]
         words += ["--conf-dir", str(CHAOS / "conf"), "--contracts-dir", str(CHAOS / "contracts")]
         words += [word for setting in settings for word in ("--set", setting)]
         return Job(name, [*words, *options], self.logs, self.entry)
+
+    def errand(self, name: str, pipeline: str, command: str, *options: str) -> Job:
+        """Return a command as an operator calls it, not started; the arguments are those of `job`."""
+        errand = self.job(name, pipeline, command, *options)
+        if self.desk:
+            errand.entry = self.desk.entry
+        return errand

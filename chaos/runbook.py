@@ -100,12 +100,14 @@ class Runbook:
         """
         deadline = time.monotonic() + _TRIES_S
         while True:
-            job = self.site.job(
+            job = self.site.errand(
                 f"{pipeline}/{command} {' '.join(options)}".strip(), pipeline, command, *options
             )
             job.start()
             code = job.wait(_COMMAND_S)
             job.kill()
+            if code is None and self.site.desk:
+                self.site.desk.open_again()
             error = str(job.summary().get("error", ""))
             self.journal.end(job.name, -1 if code is None else code, error)
             if code == 0:
