@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
@@ -195,12 +195,14 @@ class Cluster:
 
     def allow_all(self) -> bool:
         """Give all permissions back; return whether the cluster has done it."""
+        # What its types do not say: without a name and so on it is about all of them.
+        any_text: Any = None
         every = AclBindingFilter(
             ResourceType.ANY,
-            None,
+            any_text,
             ResourcePatternType.ANY,
-            None,
-            None,
+            any_text,
+            any_text,
             AclOperation.ANY,
             AclPermissionType.ANY,
         )

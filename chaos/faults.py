@@ -57,15 +57,31 @@ class Outside(Effect):
 
 
 class Kill(Effect):
-    """SIGKILL of all or some processes of a job."""
-
-    _named: Final[Mapping[Kind, str]] = {Kind.KILL_JVM: _JVM, Kind.KILL_WORKER: _WORKERS}
+    """SIGKILL of a job, or of its JVM."""
 
     def inject(self) -> None:
         """Let it happen."""
         if job := self.target():
-            count = job.send(signal.SIGKILL, self._named.get(self.fault.kind, ""))
-            self.settle(f"{'killed' if count else 'nothing to kill'}")
+            count = job.send(signal.SIGKILL, _JVM if self.fault.kind is Kind.KILL_JVM else "")
+            self.settle("killed" if count else "nothing to kill")
+
+
+class KillWorkers(Effect):
+    """SIGKILL of the Python workers of a job, as soon as there are some."""
+
+    def inject(self) -> None:
+        """Look for them; they come with the first task that needs Python."""
+        self.keep()
+
+    def keep(self) -> None:
+        """Kill them once."""
+        job = None if self.injected.outcome else self.world.job(self.fault.target)
+        if job and job.send(signal.SIGKILL, _WORKERS):
+            self.settle("killed")
+
+    def heal(self) -> None:
+        """Look no longer."""
+        self.settle("nothing to kill")
 
 
 class Pause(Effect):
@@ -306,7 +322,7 @@ class StartJob(Effect):
 EFFECTS: Final[Mapping[Kind, Callable[[World, Injected], Effect]]] = {
     Kind.KILL_DRIVER: Kill,
     Kind.KILL_JVM: Kill,
-    Kind.KILL_WORKER: Kill,
+    Kind.KILL_WORKER: KillWorkers,
     Kind.PAUSE_DRIVER: Pause,
     Kind.KILL_BROKER: KillBroker,
     Kind.PAUSE_BROKER: PauseBroker,

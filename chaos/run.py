@@ -12,7 +12,8 @@ from typing import Final
 from chaos.cluster import Cluster, running_cluster
 from chaos.commands import JOBS, Site
 from chaos.desk import PROGRAM, open_desk
-from chaos.faults import EFFECTS, Effect
+from chaos.effects import Effect
+from chaos.faults import EFFECTS
 from chaos.jobs import Job
 from chaos.journal import Journal
 from chaos.observations import Lake

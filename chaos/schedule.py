@@ -56,7 +56,7 @@ OF_STATE: Final = frozenset(
 """One at a time in a pipeline: what a job says when it is refused is held against the last of them."""
 RANDOM: Final = tuple(kind for kind in Kind if kind not in {Kind.NIGHTLY, Kind.MAINTAIN})
 
-_AT_ONCE: Final = frozenset({Kind.KILL_DRIVER, Kind.KILL_JVM, Kind.KILL_WORKER, Kind.TEAR, Kind.TEAR_COMMIT})
+_AT_ONCE: Final = frozenset({Kind.KILL_DRIVER, Kind.KILL_JVM, Kind.TEAR, Kind.TEAR_COMMIT})
 # What no job has to be started again for comes up more often: it costs little.
 _TIMES: Final[Mapping[Kind, int]] = {
     Kind.KILL_WORKER: 2,
@@ -190,7 +190,7 @@ def _target(random: Random, kind: Kind, pipeline: str) -> str:
     query, broker = random.choice(QUERIES), random.choice(BROKERS)
     match kind:
         case Kind.KILL_DRIVER | Kind.KILL_JVM:
-            return f"{pipeline}/{random.choice((*QUERIES, 'nightly'))}"
+            return f"{pipeline}/{random.choice((*QUERIES, *QUERIES, 'nightly'))}"
         case Kind.KILL_WORKER:
             return f"{pipeline}/publish"
         case Kind.PAUSE_DRIVER | Kind.SECOND_COPY | Kind.TEAR | Kind.RESTORE_CHECKPOINT:

@@ -235,7 +235,7 @@ class Supervisor:
         explained = self.explained.pop(name, None)
         if explained:
             self.journal.settle(explained.injected, outcome)
-        self.aside(held, partial(self._follow, name, held, error, explained and explained.injected))
+        self.aside(held, partial(self._follow, name, held, error, explained.injected if explained else None))
 
     def _follow(self, name: str, held: set[str], error: str, injected: Injected | None) -> None:
         stop_all([self.streams[each] for each in held])

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from chaos.cluster import Cluster
-from chaos.faults import EFFECTS, Effect
+from chaos.effects import Effect
+from chaos.faults import EFFECTS
 from chaos.reading import LakeReader
 from chaos.schedule import QUERIES, Fault, Kind
 from chaos.supervisor import names_of
