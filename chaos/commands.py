@@ -1,7 +1,7 @@
 """The jobs and commands of a pipeline in a run, as an operator would call them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +22,7 @@ class Site:
         folder: of the run.
         servers: of the cluster.
         entry: what Python runs as `oncelake`.
+        environment: additions to that of jobs.
         registry: the address of the schema registry; empty without one.
         desk: runs what an operator calls; None if each command is a process of its own.
     """
@@ -29,6 +30,7 @@ class Site:
     folder: Path
     servers: str
     entry: Sequence[str] = ("-m", "pipelines.cli")
+    environment: Mapping[str, str] = field(default_factory=dict)
     registry: str = ""
     desk: Desk | None = None
 
@@ -73,7 +75,7 @@ class Site:
         words = [*command.split(), "--pipeline", pipeline]
         words += ["--conf-dir", str(CHAOS / "conf"), "--contracts-dir", str(CHAOS / "contracts")]
         words += [word for setting in settings for word in ("--set", setting)]
-        return Job(name, [*words, *options], self.logs, self.entry)
+        return Job(name, [*words, *options], self.logs, self.entry, self.environment)
 
     def errand(self, name: str, pipeline: str, command: str, *options: str) -> Job:
         """Return a command as an operator calls it, not started; the arguments are those of `job`."""

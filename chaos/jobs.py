@@ -20,6 +20,13 @@ from tests.support.brief import BRIEF_JAVA
 CHAOS: Final = ROOT / "chaos"
 ENVIRONMENT: Final = {**os.environ, "JDK_JAVA_OPTIONS": BRIEF_JAVA, "PYTHONPATH": str(ROOT)}
 """Of processes that run jobs."""
+
+
+def planted_environment(name: str) -> dict[str, str]:
+    """Return additions to the environment with which the workers of jobs have a fault, too."""
+    return {"CHAOS_PLANTED": name, "PYTHONPATH": f"{CHAOS / 'planted_site'}{os.pathsep}{ROOT}"}
+
+
 _STOP_S: Final = 90.0
 _ORPHANS_S: Final = 5.0
 _LOOK_S: Final = 0.1
@@ -34,12 +41,14 @@ class Job:
         words: the command, without `oncelake`.
         logs: where each of its runs has its standard output and error.
         entry: what Python runs as `oncelake`.
+        environment: additions to `ENVIRONMENT`.
     """
 
     name: str
     words: Sequence[str]
     logs: Path
     entry: Sequence[str] = ("-m", "pipelines.cli")
+    environment: Mapping[str, str] = field(default_factory=dict)
     _process: "subprocess.Popen[bytes] | None" = None
     _runs: int = 0
     _files: dict[str, Path] = field(default_factory=dict)
@@ -57,7 +66,7 @@ class Job:
                 stdout=out,
                 stderr=log,
                 start_new_session=True,
-                env=ENVIRONMENT,
+                env={**ENVIRONMENT, **self.environment},
             )
 
     @property

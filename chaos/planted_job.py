@@ -78,6 +78,8 @@ PATCHES: Final[Mapping[str, Patch]] = {
     "winners-changed": Patch(
         ("pipelines.records.dedup.preference", "pipelines.audit.recount.preference"), _by_offset_first
     ),
+    # In the workers of Spark, which `chaos.planted_site` reaches, and here.
+    "publish-repeats": Patch(("pipelines.publishing.slot_writer.what_to_do",), lambda *a, **b: "publish"),
     "serving-forgotten": Patch(("pipelines.cli.nightly.refresh_readers_or_warn",), lambda *given: []),
     "restores-unnoticed": Patch(("pipelines.delta.stream_check.misfit",), _nothing),
     "damage-unspecific": Patch(("pipelines.errors.SourceError.exit_code",), 1),

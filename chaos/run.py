@@ -14,7 +14,7 @@ from chaos.commands import JOBS, Site
 from chaos.desk import PROGRAM, open_desk
 from chaos.effects import Effect
 from chaos.faults import EFFECTS
-from chaos.jobs import Job
+from chaos.jobs import Job, planted_environment
 from chaos.journal import Journal
 from chaos.observations import Lake
 from chaos.oracle import Violation, unsteady, violations
@@ -99,7 +99,8 @@ def play(plan: Plan, folder: Path) -> Report:
             site = replace(site, registry=address_of(registry))
             values |= {pipeline: AvroValues(ids) for pipeline in with_schemas}
         if plan.patch:
-            site = replace(site, entry=("-m", "chaos.planted_job", plan.patch))
+            entry = ("-m", "chaos.planted_job", plan.patch)
+            site = replace(site, entry=entry, environment=planted_environment(plan.patch))
         served = ("-m", "chaos.planted_job", plan.patch) if plan.patch else _PLAIN_DESK
         site = replace(site, desk=stack.enter_context(open_desk(served)))
         world = stack.enter_context(_world(plan, site, cluster, journal))

@@ -79,7 +79,7 @@ _DETAILS: Final[Mapping[Kind, Sequence[str]]] = {
     Kind.SKEW_CLOCK: ("-30 h", "-3 h", "5 h"),
 }
 _FIRST_S: Final = 1.0
-_GAP_S: Final = 2.0
+_GAP_S: Final = 1.3
 _STATE_GAP_S: Final = 25.0
 _BROKER_GAP_S: Final = 6.0
 _RESTARTS_S: Final = 25.0
