@@ -41,7 +41,7 @@ _COMMON: Final = """\
 process.roles=broker,controller
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=BROKERS
-listener.security.protocol.map=CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=CLIENTS:PLAINTEXT,BROKERS:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT
 default.replication.factor=3
 min.insync.replicas=2
 offsets.topic.replication.factor=3
@@ -60,7 +60,16 @@ broker.session.timeout.ms=6000
 unclean.leader.election.enable=false
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 allow.everyone.if.no.acl.found=true
+super.users=User:broker
+sasl.enabled.mechanisms=PLAIN
+sasl.mechanism.inter.broker.protocol=PLAIN
+sasl.mechanism.controller.protocol=PLAIN
 """
+# Of brokers among each other: clients need none, and are somebody else to the rules on permissions.
+_LOGIN: Final = (
+    'org.apache.kafka.common.security.plain.PlainLoginModule required username="broker" password="broker"'
+    ' user_broker="broker";'
+)
 _WHO: Final = "User:ANONYMOUS"
 _ANY: Final = "*"
 
@@ -251,6 +260,8 @@ def _listeners(own: list[int], proxy: Proxy) -> str:
     return (
         f"listeners=CLIENTS://{clients},BROKERS://{brokers},CONTROLLER://{controller}\n"
         f"advertised.listeners=CLIENTS://127.0.0.1:{proxy.port},BROKERS://{brokers}\n"
+        f"listener.name.brokers.plain.sasl.jaas.config={_LOGIN}\n"
+        f"listener.name.controller.plain.sasl.jaas.config={_LOGIN}\n"
     )
 
 

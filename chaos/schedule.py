@@ -54,6 +54,8 @@ OF_STATE: Final = frozenset(
     }
 )
 """One at a time in a pipeline: what a job says when it is refused is held against the last of them."""
+OF_ALL_JOBS: Final = frozenset({Kind.FILL_DISK, Kind.READ_ONLY, Kind.DENY})
+"""One at a time: streams that fail for them have to come to work again."""
 RANDOM: Final = tuple(kind for kind in Kind if kind not in {Kind.NIGHTLY, Kind.MAINTAIN})
 
 _AT_ONCE: Final = frozenset({Kind.KILL_DRIVER, Kind.KILL_JVM, Kind.TEAR, Kind.TEAR_COMMIT})
@@ -80,7 +82,8 @@ _DETAILS: Final[Mapping[Kind, Sequence[str]]] = {
 }
 _FIRST_S: Final = 1.0
 _GAP_S: Final = 1.3
-_STATE_GAP_S: Final = 25.0
+_REST_S: Final = 25.0
+_BROKERS: Final = "brokers"
 _BROKER_GAP_S: Final = 6.0
 _RESTARTS_S: Final = 25.0
 _LONG: Final = 0.2
@@ -143,22 +146,25 @@ def schedule(
 def _at_random(
     random: Random, seconds: float, pipelines: Sequence[str], kinds: Sequence[Kind]
 ) -> Iterator[Fault]:
-    at_s, bag = _FIRST_S, list[Kind]()
+    at_s, bag, misses = _FIRST_S, list[Kind](), 0
     full = [kind for kind in kinds for _ in range(_TIMES.get(kind, 1))]
     free_s = defaultdict[str, float](float)
     while kinds and at_s < seconds:
-        bag = bag or random.sample(full, len(full))
+        if misses >= len(bag):
+            # What has to wait for its turn holds up nothing else.
+            fresh = [kind for kind in full if kind not in bag]
+            bag, misses = [*bag, *random.sample(fresh, len(fresh))], 0
         fault = _fault(random, round(at_s, 1), bag.pop(), pipelines)
         turn = _turn(fault)
         if turn and fault.at_s < free_s[turn]:
             bag.insert(0, fault.kind)
-            # Not for ever, where only such are left.
-            at_s += 0.2
+            # Not for ever, where there is nothing else.
+            misses, at_s = misses + 1, at_s + 0.02
             continue
         if turn:
-            gap_s = _STATE_GAP_S if fault.kind in OF_STATE else _BROKER_GAP_S
-            free_s[turn] = fault.at_s + fault.lasts_s + gap_s
+            free_s[turn] = fault.at_s + fault.lasts_s + (_BROKER_GAP_S if turn == _BROKERS else _REST_S)
         at_s += 0.0 if random.random() < _COMBINED else random.expovariate(1 / _GAP_S) + 0.3
+        misses = 0
         yield fault
 
 
@@ -166,7 +172,9 @@ def _turn(fault: Fault) -> str:
     """Return what has to have come to rest before a fault; empty for one that may come at any time."""
     if fault.kind in OF_STATE:
         return fault.target.partition("/")[0]
-    return "brokers" if fault.kind in OF_BROKERS else ""
+    if fault.kind in OF_ALL_JOBS:
+        return "all jobs"
+    return _BROKERS if fault.kind in OF_BROKERS else ""
 
 
 def _fault(random: Random, at_s: float, kind: Kind, pipelines: Sequence[str]) -> Fault:
