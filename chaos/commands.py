@@ -7,8 +7,9 @@ from typing import Final
 
 from chaos.desk import Desk
 from chaos.jobs import CHAOS, Job
+from chaos.registry import Registry
 from chaos.traffic import DAYS
-from chaos.values import WITH_SCHEMAS
+from chaos.values import JSON, WITH_SCHEMAS, AvroValues, Values
 from tests.support.brief import BRIEF_SPARK
 
 JOBS: Final = {"ingest": "ingest_stream", "speed": "speed_stream", "publish": "publish_stream"}
@@ -23,7 +24,7 @@ class Site:
         servers: of the cluster.
         entry: what Python runs as `oncelake`.
         environment: additions to that of jobs.
-        registry: the address of the schema registry; empty without one.
+        registry: the schema registry; None without one.
         desk: runs what an operator calls; None if each command is a process of its own.
     """
 
@@ -31,7 +32,7 @@ class Site:
     servers: str
     entry: Sequence[str] = ("-m", "pipelines.cli")
     environment: Mapping[str, str] = field(default_factory=dict)
-    registry: str = ""
+    registry: Registry | None = None
     desk: Desk | None = None
 
     @property
@@ -52,6 +53,12 @@ class Site:
         """
         return self.lake / "ops" / "checkpoints" / name
 
+    def values(self, pipeline: str) -> Values:
+        """Return the value format of a pipeline."""
+        if self.registry and pipeline in WITH_SCHEMAS:
+            return AvroValues(self.registry.ids)
+        return JSON
+
     def stream(self, pipeline: str, query: str) -> Job:
         """Return the job of a stream, not started."""
         return self.job(f"{pipeline}/{query}", pipeline, JOBS[query])
@@ -70,8 +77,8 @@ class Site:
             options: its own options.
         """
         settings = [f"kafka.bootstrap_servers={self.servers}", f"lake.root={self.lake}", *BRIEF_SPARK]
-        if pipeline in WITH_SCHEMAS:
-            settings.append(f"registry.url={self.registry}")
+        if self.registry and pipeline in WITH_SCHEMAS:
+            settings.append(f"registry.url={self.registry.url}")
         words = [*command.split(), "--pipeline", pipeline]
         words += ["--conf-dir", str(CHAOS / "conf"), "--contracts-dir", str(CHAOS / "contracts")]
         words += [word for setting in settings for word in ("--set", setting)]

@@ -192,13 +192,15 @@ class CutRegistry(Outside):
 
     def begin(self) -> None:
         """Let it happen."""
-        if self.world.registry:
-            self.world.registry.turn(Link.STALLED if self.fault.detail == "hangs" else Link.CUT)
+        self._turn(Link.STALLED if self.fault.detail == "hangs" else Link.CUT)
 
     def end(self) -> None:
         """Let it answer."""
-        if self.world.registry:
-            self.world.registry.turn(Link.OPEN)
+        self._turn(Link.OPEN)
+
+    def _turn(self, link: Link) -> None:
+        if registry := self.world.site.registry:
+            registry.proxy.turn(link)
 
 
 class Network(Outside):

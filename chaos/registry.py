@@ -1,8 +1,9 @@
 """A schema registry behind a proxy, with the schemas that the producers of a run use."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -16,25 +17,38 @@ _PATH: Final = "/apis/ccompat/v7"
 _WITHIN_S: Final = 30.0
 
 
+@dataclass(frozen=True)
+class Registry:
+    """A registry that runs.
+
+    Attributes:
+        proxy: where its clients connect.
+        ids: of `chaos.values.schemas()`.
+    """
+
+    proxy: Proxy
+    ids: Sequence[int]
+
+    @property
+    def url(self) -> str:
+        """Its address for clients."""
+        return f"http://127.0.0.1:{self.proxy.port}{_PATH}"
+
+
 @contextmanager
-def running_registry() -> Iterator[tuple[Proxy, list[int]]]:
+def running_registry() -> Iterator[Registry]:
     """Run a registry for the length of a block.
 
     Yields:
-        Where its clients connect, and the ids of `chaos.values.schemas()`.
+        It, with `chaos.values.schemas()`.
     """
     with schema_registry() as url:
         ids = [_registered(url, number, schema) for number, schema in enumerate(schemas())]
         proxy = Proxy(urlsplit(url).port or 0)
         try:
-            yield proxy, ids
+            yield Registry(proxy, ids)
         finally:
             proxy.close()
-
-
-def address_of(registry: Proxy) -> str:
-    """Return the address of a registry for its clients."""
-    return f"http://127.0.0.1:{registry.port}{_PATH}"
 
 
 def _registered(url: str, number: int, schema: object) -> int:

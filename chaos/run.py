@@ -22,13 +22,13 @@ from chaos.planted import Outside
 from chaos.producers import Producers
 from chaos.proxy import Link
 from chaos.reading import LakeReader, lake_of
-from chaos.registry import address_of, running_registry
+from chaos.registry import running_registry
 from chaos.report import Report
 from chaos.runbook import Runbook
 from chaos.schedule import QUERIES, Fault, as_json, skews
 from chaos.supervisor import Supervisor, names_of
 from chaos.traffic import DAYS, PARTITIONS, Send, traffic
-from chaos.values import WITH_SCHEMAS, AvroValues, JsonValues, Values
+from chaos.values import WITH_SCHEMAS, Values
 from chaos.world import Watch, World, mount_disk, unmount_disk
 from demo.waiting import wait_until
 from pipelines.errors import ConfigError, InfrastructureError
@@ -42,7 +42,6 @@ _TRIES: Final = 6
 _DISK_MB: Final = 1500
 _BEGUN: Final = 2
 _UNSEALED: Final = "cannot be sealed"
-_PLAIN_DESK: Final = ("-P", PROGRAM)
 
 
 @dataclass(frozen=True)
@@ -91,33 +90,21 @@ def play(plan: Plan, folder: Path) -> Report:
             stack.callback(unmount_disk, folder / "lake")
         journal.say("starting three brokers")
         cluster = stack.enter_context(running_cluster(folder / "cluster"))
-        site = Site(folder, cluster.servers)
-        values: dict[str, Values] = {pipeline: JsonValues() for pipeline in plan.pipelines}
-        registry = None
-        if with_schemas := set(plan.pipelines) & set(WITH_SCHEMAS):
-            registry, ids = stack.enter_context(running_registry())
-            site = replace(site, registry=address_of(registry))
-            values |= {pipeline: AvroValues(ids) for pipeline in with_schemas}
-        if plan.patch:
-            entry = ("-m", "chaos.planted_job", plan.patch)
-            site = replace(site, entry=entry, environment=planted_environment(plan.patch))
-        served = ("-m", "chaos.planted_job", plan.patch) if plan.patch else _PLAIN_DESK
-        site = replace(site, desk=stack.enter_context(open_desk(served)))
-        world = stack.enter_context(_world(plan, site, cluster, journal))
-        world.has_own_disk, world.registry = has_own_disk, registry
+        world = stack.enter_context(_world(plan, _site(plan, folder, cluster, stack), cluster, journal))
+        world.has_own_disk = has_own_disk
         # They begin before the faults, which wait until the jobs have.
         seconds = plan.seconds + _LEAD_S
         for pipeline in plan.pipelines:
             cluster.create(pipeline, PARTITIONS)
             cluster.create(f"{pipeline}-events", PARTITIONS)
             sends = traffic(plan.seed, seconds, plan.rate, skews(plan.faults))
-            written = _written(sends, values[pipeline], seconds)
+            written = _written(sends, world.site.values(pipeline), seconds)
             producers[pipeline] = Producers(cluster.servers, pipeline, written)
         try:
             _start(world, producers)
             _disturb(world, plan)
             _settle(world, producers)
-            planted = _judge(world, plan, producers, values)
+            planted = _judge(world, plan, producers)
         except InfrastructureError as error:
             journal.violate("a run comes to its end", str(error))
         polls = {pipeline: (len(watch.polls), watch.refused) for pipeline, watch in world.watches.items()}
@@ -144,6 +131,18 @@ def _claim(folder: Path) -> None:
         unmount_disk(folder / "lake")
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "logs").mkdir(parents=True)
+
+
+def _site(plan: Plan, folder: Path, cluster: Cluster, stack: ExitStack) -> Site:
+    """Return where the pipelines are; the registry and the desk that they need run until the stack ends."""
+    site = Site(folder, cluster.servers)
+    if set(plan.pipelines) & set(WITH_SCHEMAS):
+        site = replace(site, registry=stack.enter_context(running_registry()))
+    if plan.patch:
+        entry = ("-m", "chaos.planted_job", plan.patch)
+        site = replace(site, entry=entry, environment=planted_environment(plan.patch))
+        return replace(site, desk=stack.enter_context(open_desk(entry)))
+    return replace(site, desk=stack.enter_context(open_desk(("-P", PROGRAM))))
 
 
 def _written(sends: Iterator[Send], values: Values, seconds: float) -> Iterator[Send]:
@@ -248,8 +247,8 @@ def _settle(world: World, producers: dict[str, Producers]) -> None:
         broker.send(signal.SIGCONT)
         broker.proxy.turn(Link.OPEN)
         broker.proxy.delay_s = 0.0
-    if world.registry:
-        world.registry.turn(Link.OPEN)
+    if world.site.registry:
+        world.site.registry.proxy.turn(Link.OPEN)
     world.join()
     wait_until(world.cluster.is_whole, "all replicas are in sync", _JOB_S)
     wait_until(world.cluster.allow_all, "all permissions are given back", _JOB_S)
@@ -304,21 +303,19 @@ def _good_end(world: World, job: Job) -> None:
         world.journal.violate("a job ends well when the dust has settled", f"{job.name}: {code}: {error}")
 
 
-def _judge(
-    world: World, plan: Plan, producers: Mapping[str, Producers], values: Mapping[str, Values]
-) -> dict[str, list[str]]:
+def _judge(world: World, plan: Plan, producers: Mapping[str, Producers]) -> dict[str, list[str]]:
     """Hold all pipelines against what was sent; then plant faults, and see whether they are found."""
     planted = dict[str, list[str]]()
     for pipeline, watch in world.watches.items():
         watch.finish()
         watch.poll()
-        found = _violations(world, pipeline, producers[pipeline], values[pipeline])
+        found = _violations(world, pipeline, producers[pipeline])
         world.journal.violations += found
         for each in plan.outside:
             polled = len(watch.polls)
             with each.done(watch.reader, world.cluster.servers):
                 watch.poll()
-                now = _violations(world, pipeline, producers[pipeline], values[pipeline])
+                now = _violations(world, pipeline, producers[pipeline])
             rules = [violation.rule for violation in now]
             del watch.polls[polled:]
             planted[f"{each.name} ({pipeline}: {each.what})"] = rules if each.rule in rules else []
@@ -327,12 +324,12 @@ def _judge(
     return planted
 
 
-def _violations(world: World, pipeline: str, producers: Producers, values: Values) -> list[Violation]:
+def _violations(world: World, pipeline: str, producers: Producers) -> list[Violation]:
     watch = world.watches[pipeline]
     lake = lake_of(watch.reader, world.cluster.servers, producers.acknowledged)
     world.journal.say(f"{pipeline}: {_sizes(lake)}; {len(watch.polls)} reads")
     repeats = world.supervisor.runbook.repeats.get(pipeline, 0)
-    found = [*violations(lake, repeats, values), *unsteady(watch.polls)]
+    found = [*violations(lake, repeats, world.site.values(pipeline)), *unsteady(watch.polls)]
     for violation in found:
         world.journal.say(f"VIOLATION {violation}")
     return found

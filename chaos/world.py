@@ -13,7 +13,6 @@ from chaos.commands import Site
 from chaos.jobs import Job
 from chaos.journal import Journal
 from chaos.observations import Poll
-from chaos.proxy import Proxy
 from chaos.reading import LakeReader
 from chaos.schedule import OF_STATE
 from chaos.supervisor import Supervisor
@@ -93,7 +92,6 @@ class World:
         upkeep: `maintain` of each pipeline.
         watches: the reader of each pipeline.
         has_own_disk: whether the lake has a file system of its own, which can be filled.
-        registry: before the schema registry; None without one.
         disturbed: how many faults of cluster, network and disk are under way.
         disturbed_until: until when, by the monotonic clock, jobs may still feel one that is over.
     """
@@ -106,7 +104,6 @@ class World:
     upkeep: Mapping[str, Job]
     watches: Mapping[str, Watch]
     has_own_disk: bool = False
-    registry: Proxy | None = None
     disturbed: int = 0
     disturbed_until: float = 0.0
     _asides: list[threading.Thread] = field(default_factory=list)

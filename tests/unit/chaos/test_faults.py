@@ -4,6 +4,7 @@ import shutil
 import signal
 import socket
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from chaos.effects import Effect
 from chaos.faults import EFFECTS
 from chaos.proxy import Proxy
 from chaos.reading import LakeReader
+from chaos.registry import Registry
 from chaos.schedule import QUERIES, Fault, Kind
 from chaos.supervisor import names_of
 from chaos.world import Watch, World
@@ -133,7 +135,7 @@ def test_a_registry_answers_again_when_the_fault_is_over(world: World, how: str)
         closing(Proxy(registry.getsockname()[1])) as proxy,
     ):
         registry.settimeout(WITHIN_S)
-        world.registry = proxy
+        world.site = replace(world.site, registry=Registry(proxy, []))
         down = effect(world, Kind.CUT_REGISTRY, "all", how)
         down.inject()
         with socket.create_connection(("127.0.0.1", proxy.port), WITHIN_S) as asking:
