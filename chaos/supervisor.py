@@ -12,7 +12,7 @@ from typing import Final
 
 from chaos.jobs import Job
 from chaos.journal import Injected, Journal
-from chaos.runbook import Runbook, damaged_commit
+from chaos.runbook import Runbook, damaged_commit, lacks_permission
 from chaos.schedule import QUERIES
 
 _UNREPORTED: Final = 3
@@ -99,9 +99,11 @@ class Supervisor:
         }
         # Of one that has ended since the last look, this is its exit code.
         for (name, job), code in zip(due.items(), stop_all(due.values()), strict=True):
-            self.journal.end(name, 0 if code is None else code, str(job.summary().get("error", "")))
+            error = str(job.summary().get("error", ""))
+            self.journal.end(name, 0 if code is None else code, error)
             # One that was just failing ends as it would have.
-            if code not in (0, 1, 4, -signal.SIGKILL):
+            is_denied = code == 2 and lacks_permission(error)
+            if code not in (0, 1, 4, -signal.SIGKILL) and not is_denied:
                 self.journal.violate("a stream that is told to stop ends with 0", f"{name}: {code}")
 
     def join(self) -> None:
@@ -178,6 +180,8 @@ class Supervisor:
             self._refused(name, error)
         elif code == 1:
             self._failed(name, error)
+        elif code == 2 and lacks_permission(error) and not self.is_quiet():
+            self.journal.say(f"{name} is not allowed to do its work, and will be")
         elif code >= 0:
             self.journal.violate("a stream runs until it is stopped", f"{name}: {code}: {error}")
 
