@@ -27,6 +27,7 @@ from pipelines.errors import InfrastructureError
 
 _AFTERWARDS_S: Final = 20.0
 _LOOK_S: Final = 0.5
+_WHOLE_S: Final = 10.0
 _GIVEN_BACK_S: Final = 60.0
 _JVM: Final = "SparkSubmit"
 _WORKERS: Final = "pyspark.daemon"
@@ -139,7 +140,7 @@ class PauseBroker(Outside):
 
 
 class RestartBrokers(Outside):
-    """Brokers that are restarted in turn, each when all replicas are in sync again."""
+    """Brokers that are restarted in turn, each when all replicas are in sync again, or after a while."""
 
     def begin(self) -> None:
         """Begin with the first; the others follow by themselves."""
@@ -160,7 +161,9 @@ class RestartBrokers(Outside):
             broker.stop()
             broker.start()
             count += 1
-            while not self._enough.is_set() and not cluster.is_whole():
+            # Clients may be cut off from what is whole.
+            until_s = time.monotonic() + _WHOLE_S
+            while not self._enough.is_set() and time.monotonic() < until_s and not cluster.is_whole():
                 time.sleep(_LOOK_S)
         self.settle(f"{count} restarted")
 

@@ -253,7 +253,9 @@ def _settle(world: World, producers: dict[str, Producers]) -> None:
     wait_until(world.cluster.is_whole, "all replicas are in sync", _JOB_S)
     wait_until(world.cluster.allow_all, "all permissions are given back", _JOB_S)
     for job in (*world.nights.values(), *world.upkeep.values()):
-        job.wait(_JOB_S)
+        # One more death: what it leaves is for the run that follows.
+        if job.is_running:
+            job.kill()
         if job.code is not None:
             _night_ended(world, job)
     world.supervisor.stop()

@@ -54,6 +54,8 @@ OF_STATE: Final = frozenset(
     }
 )
 """One at a time in a pipeline: what a job says when it is refused is held against the last of them."""
+OF_JVM: Final = frozenset({Kind.KILL_DRIVER, Kind.KILL_JVM, Kind.KILL_WORKER})
+"""One at a time in a pipeline: what starts all the time does nothing that a fault could disturb."""
 OF_ALL_JOBS: Final = frozenset({Kind.FILL_DISK, Kind.READ_ONLY, Kind.DENY})
 """One at a time: streams that fail for them have to come to work again."""
 RANDOM: Final = tuple(kind for kind in Kind if kind not in {Kind.NIGHTLY, Kind.MAINTAIN})
@@ -83,8 +85,8 @@ _DETAILS: Final[Mapping[Kind, Sequence[str]]] = {
 _FIRST_S: Final = 1.0
 _GAP_S: Final = 1.3
 _REST_S: Final = 25.0
+_GAPS_S: Final[Mapping[Kind, float]] = dict.fromkeys(OF_BROKERS, 6.0) | dict.fromkeys(OF_JVM, 10.0)
 _BROKERS: Final = "brokers"
-_BROKER_GAP_S: Final = 6.0
 _RESTARTS_S: Final = 25.0
 _LONG: Final = 0.2
 _NIGHTS_S: Final = 60.0
@@ -162,7 +164,7 @@ def _at_random(
             misses, at_s = misses + 1, at_s + 0.02
             continue
         if turn:
-            free_s[turn] = fault.at_s + fault.lasts_s + (_BROKER_GAP_S if turn == _BROKERS else _REST_S)
+            free_s[turn] = fault.at_s + fault.lasts_s + _GAPS_S.get(fault.kind, _REST_S)
         at_s += 0.0 if random.random() < _COMBINED else random.expovariate(1 / _GAP_S) + 0.3
         misses = 0
         yield fault
@@ -172,6 +174,8 @@ def _turn(fault: Fault) -> str:
     """Return what has to have come to rest before a fault; empty for one that may come at any time."""
     if fault.kind in OF_STATE:
         return fault.target.partition("/")[0]
+    if fault.kind in OF_JVM:
+        return f"starts of {fault.target.partition('/')[0]}"
     if fault.kind in OF_ALL_JOBS:
         return "all jobs"
     return _BROKERS if fault.kind in OF_BROKERS else ""
