@@ -97,11 +97,13 @@ def play(plan: Plan, folder: Path) -> Report:
         for pipeline in plan.pipelines:
             cluster.create(pipeline, PARTITIONS)
             cluster.create(f"{pipeline}-events", PARTITIONS)
-            sends = traffic(plan.seed, seconds, plan.rate, skews(plan.faults))
+            sends = traffic(plan.seed, seconds, plan.rate, skews(plan.faults, _LEAD_S))
             written = _written(sends, world.site.values(pipeline), seconds)
-            producers[pipeline] = Producers(cluster.servers, pipeline, written)
+            producers[pipeline] = Producers(cluster.servers, pipeline, written, _LEAD_S)
         try:
             _start(world, producers)
+            for each in producers.values():
+                each.release()
             _disturb(world, plan)
             _settle(world, producers)
             planted = _judge(world, plan, producers)

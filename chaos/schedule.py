@@ -222,13 +222,18 @@ def _detail(random: Random, kind: Kind, target: str) -> str:
     return random.choice(_DETAILS[kind]) if kind in _DETAILS else ""
 
 
-def skews(faults: Sequence[Fault]) -> list[Skew]:
-    """Return when clocks of producers are wrong, by a schedule."""
+def skews(faults: Sequence[Fault], lead_s: float = 0.0) -> list[Skew]:
+    """Return when clocks of producers are wrong.
+
+    Args:
+        faults: the schedule.
+        lead_s: how long producers have been sending when it begins, in seconds.
+    """
     return [
         Skew(
             int(each.target),
-            each.at_s,
-            each.at_s + each.lasts_s,
+            lead_s + each.at_s,
+            lead_s + each.at_s + each.lasts_s,
             timedelta(hours=int(each.detail.split()[0])),
         )
         for each in faults
