@@ -7,6 +7,7 @@ from chaos.jobs import Job
 from chaos.journal import Injected
 from chaos.world import World
 
+_NO_DISK: Final = "not injected: files could not be written"
 _NOT_RUNNING: Final = "not injected: the target did not run"
 
 
@@ -37,6 +38,12 @@ class Effect(ABC):
     def settle(self, outcome: str) -> None:
         """Say what came of it."""
         self.world.journal.settle(self.injected, outcome)
+
+    def can_write(self) -> bool:
+        """Return whether the lake can be written; that it cannot is the outcome then."""
+        if self.world.disk_faults:
+            self.settle(_NO_DISK)
+        return not self.world.disk_faults
 
     def target(self) -> Job | None:
         """Return the job that is hit; None if it does not run, which is its outcome then."""

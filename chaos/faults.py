@@ -235,7 +235,21 @@ class Delay(Outside):
             broker.proxy.delay_s = seconds
 
 
-class FillDisk(Outside):
+class OfDisk(Outside):
+    """A fault of the disk of the lake, during which the harness cannot write to it either."""
+
+    def inject(self) -> None:
+        """Let it happen."""
+        self.world.disk_faults += 1
+        super().inject()
+
+    def heal(self) -> None:
+        """Put it right."""
+        super().heal()
+        self.world.disk_faults -= 1
+
+
+class FillDisk(OfDisk):
     """A disk of the lake without space."""
 
     @property
@@ -270,7 +284,7 @@ class FillDisk(Outside):
                 supervisor.explain(name, self.injected, is_under_way=is_under_way)
 
 
-class ReadOnly(Outside):
+class ReadOnly(OfDisk):
     """A lake that cannot be written: for root, who may write anything, its file system becomes read-only."""
 
     _is_remounted = False

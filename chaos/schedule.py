@@ -73,6 +73,7 @@ _TIMES: Final[Mapping[Kind, int]] = {
     Kind.SKEW_CLOCK: 4,
 }
 _FILES: Final = ("offsets", "commits", "metadata", "note", "progress", "state")
+_SHARED: Final = ("certifications",)
 _TEARS: Final = ("cut", "missing", "flipped")
 _DETAILS: Final[Mapping[Kind, Sequence[str]]] = {
     Kind.DELAY_NETWORK: ("20 ms", "80 ms", "200 ms"),
@@ -183,7 +184,11 @@ def _turn(fault: Fault) -> str:
 
 def _fault(random: Random, at_s: float, kind: Kind, pipelines: Sequence[str]) -> Fault:
     target = _target(random, kind, random.choice(pipelines))
-    return Fault(at_s, kind, target, _lasts_s(random, kind), _detail(random, kind, target))
+    detail = _detail(random, kind, target)
+    if detail in _SHARED and len(pipelines) > 1:
+        # It would be a fault of the other pipeline, too.
+        detail = "speed"
+    return Fault(at_s, kind, target, _lasts_s(random, kind), detail)
 
 
 def _lasts_s(random: Random, kind: Kind) -> float:

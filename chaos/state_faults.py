@@ -24,7 +24,7 @@ class Tear(Effect):
     def inject(self) -> None:
         """Kill the stream and damage the file; it is started again as after any death."""
         name, job = self.fault.target, self.target()
-        if job is None:
+        if job is None or not self.can_write():
             return
         which, how = self.fault.detail.split()
         held = self.world.supervisor.held
@@ -50,6 +50,8 @@ class TearCommit(Effect):
         layer, how = self.fault.detail.split()
         names = names_of([pipeline], self._users[layer])
         commits = _commits(self.world.site.lake / layer / pipeline)
+        if not self.can_write():
+            return
         if supervisor.held & set(names) or len(commits) < _FEW:
             self.settle("not injected: a stream was at rest, or there are few commits yet")
             return
@@ -111,6 +113,8 @@ class RestoreCheckpoint(Effect):
         if not self._backup.exists() or name in held:
             self.settle("not injected: there was no backup, or the stream was at rest")
             return
+        if not self.can_write():
+            return
         held.add(name)
         self.world.supervisor.streams[name].kill()
         has_gone_on = newest_micro_batch(self._place) != newest_micro_batch(self._backup)
@@ -153,7 +157,7 @@ class RestoreTable(Effect):
 
     def heal(self) -> None:
         """Kill who writes and reads it, and put the backup in its place."""
-        if not self._backup.exists():
+        if not self._backup.exists() or not self.can_write():
             return
         if (self._backup / "_delta_log").is_dir() and _commits(self._backup) == _commits(self._place):
             self.settle("nothing was written since the backup")

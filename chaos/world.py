@@ -92,6 +92,7 @@ class World:
         upkeep: `maintain` of each pipeline.
         watches: the reader of each pipeline.
         has_own_disk: whether the lake has a file system of its own, which can be filled.
+        disk_faults: how many faults of the disk are under way.
         disturbed: how many faults of cluster, network and disk are under way.
         disturbed_until: until when, by the monotonic clock, jobs may still feel one that is over.
     """
@@ -104,6 +105,7 @@ class World:
     upkeep: Mapping[str, Job]
     watches: Mapping[str, Watch]
     has_own_disk: bool = False
+    disk_faults: int = 0
     disturbed: int = 0
     disturbed_until: float = 0.0
     _asides: list[threading.Thread] = field(default_factory=list)
