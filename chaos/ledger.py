@@ -42,6 +42,25 @@ def table(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield from (f"- {violation['rule']}: {violation['examples'][0]}" for violation in violations)
 
 
+def runs(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a row for each run, in Markdown; the argument is that of `table`."""
+    yield "| seed | pipelines | seconds of faults | injected | records | reads | violations | planted |"
+    yield "|---:|---|---:|---:|---:|---:|---:|---|"
+    for report in reports:
+        names = ", ".join(report["sent"])
+        injected = sum(
+            each["fault"]["kind"] not in _NOT_FAULTS and not each["outcome"].startswith(_NOT_DONE)
+            for each in report["faults"]
+        )
+        planted = "; ".join(
+            f"{name}: {', '.join(rules) or 'not found'}" for name, rules in report["planted"].items()
+        )
+        yield (
+            f"| {report['seed']} | {names} | {report['seconds']:.0f} | {injected} | {_sent([report]):,} |"
+            f" {_reads([report]):,} | {len(report['violations'])} | {planted} |"
+        )
+
+
 def _brief(outcome: str) -> str:
     return outcome.partition(":")[0] if outcome.startswith("not refused") else outcome
 
@@ -58,7 +77,8 @@ def _reads(reports: Sequence[Mapping[str, Any]]) -> int:
 @click.argument("reports", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 def ledger(reports: tuple[Path, ...]) -> None:
     """Sum the reports of several runs, as --record writes them."""
-    for line in table([json.loads(report.read_text(encoding="utf-8")) for report in reports]):
+    told = [json.loads(report.read_text(encoding="utf-8")) for report in reports]
+    for line in (*runs(told), "", *table(told)):
         click.echo(line)
 
 

@@ -32,6 +32,7 @@ def test_outcomes_of_several_runs_are_summed(tmp_path: Path) -> None:
     assert json.loads(files[0].read_text())["seed"] == 1
     done = CliRunner().invoke(ledger, [str(file) for file in files])
     assert done.exit_code == 0, done.output
+    assert "| 1 | north | 60 | 1 | 7 | 9 | 0 |  |" in done.output
     assert f"| {Kind.CUT_NETWORK} | 3 | 2 over; 1 not refused |" in done.output
     assert f"| {Kind.NIGHTLY} | 2 | 2 started |" in done.output
     assert "3 faults in 2 runs; 1 could not be injected" in done.output
