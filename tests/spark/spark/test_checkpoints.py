@@ -10,10 +10,14 @@ from pipelines.spark.checkpoints import first_offsets, note_path, query_files, w
 
 pytestmark = pytest.mark.spark
 
+METADATA = '{"id":"1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed"}'
+
 
 def test_a_file_that_does_not_match_its_checksum_is_damaged(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "query")
     write_note(spark, path, {"since": 3})
+    Path(path).mkdir()
+    Path(path, "metadata").write_text(METADATA)
     note = Path(note_path(path))
     assert query_files(spark, path).note == {"since": 3}
     note.write_text(note.read_text().replace("3", "4"))
@@ -28,7 +32,7 @@ def test_a_damaged_note_is_no_obstacle_once_its_checkpoint_is_moved_aside(
     path = tmp_path / "query"
     write_note(spark, str(path), {"since": 3})
     (path / "commits").mkdir(parents=True)
-    (path / "metadata").write_text('{"id":"1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed"}')
+    (path / "metadata").write_text(METADATA)
     assert query_files(spark, str(path)).note == {"since": 3}
     Path(note_path(str(path))).write_text(damaged)
     with pytest.raises(SourceError, match=r"query\.note\.json: the file is empty, cut off or changed"):
