@@ -38,6 +38,8 @@ _TICK_S: Final = 0.2
 _STILL_S: Final = 2.0
 _LEAD_S: Final = 30.0
 _JOB_S: Final = 240.0
+# Where others compute, too, all streams together take minutes to start.
+_START_S: Final = 600.0
 _TRIES: Final = 6
 _DISK_MB: Final = 1500
 _BEGUN: Final = 2
@@ -181,7 +183,7 @@ def _start(world: World, producers: dict[str, Producers]) -> None:
         logs = (watch.reader.table("speed") / "_delta_log" for watch in world.watches.values())
         return all(len([*log.glob("*.json")]) > _BEGUN for log in logs)
 
-    wait_until(have_begun, "the speed layers have rows", _JOB_S, world.supervisor.check)
+    wait_until(have_begun, "the speed layers have rows", _START_S, world.supervisor.check)
 
 
 def _disturb(world: World, plan: Plan) -> None:
