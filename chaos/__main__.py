@@ -24,9 +24,21 @@ _RATE: Final = 40.0
 )
 @click.option("--minutes", default=3.0, show_default=True, help="How long faults happen.")
 @click.option("--pipelines", default=1, show_default=True, type=click.IntRange(1, len(_PIPELINES)))
+@click.option(
+    "--pipeline",
+    "named",
+    multiple=True,
+    type=click.Choice(_PIPELINES),
+    help="Which pipelines; overrides --pipelines. Values of south name a schema of a registry.",
+)
 @click.option("--fault", "faults", multiple=True, type=click.Choice([kind.name for kind in RANDOM]))
 @click.option("--quiet", is_flag=True, help="No faults but nightly runs and maintain.")
 @click.option("--plant", type=click.Choice([_OUTSIDE, *PATCHED]), help="A fault that the oracle has to find.")
+@click.option(
+    "--record",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where the report is written, too, as JSON; python -m chaos.ledger sums such files.",
+)
 @click.option("--show", is_flag=True, help="Print the schedule alone.")
 @click.option(
     "--folder", type=click.Path(path_type=Path), default=ROOT / "out" / "chaos", help="Where everything goes."
@@ -35,10 +47,12 @@ def chaos(  # noqa: PLR0913, PLR0917 - options of a command
     seed: int,
     minutes: float,
     pipelines: int,
+    named: tuple[str, ...],
     faults: tuple[str, ...],
     quiet: bool,
     plant: str | None,
     show: bool,
+    record: Path | None,
     folder: Path,
 ) -> None:
     """Run pipelines under random faults, and hold what they hold against what was sent.
@@ -46,7 +60,7 @@ def chaos(  # noqa: PLR0913, PLR0917 - options of a command
     The same seed and minutes give the same records and the same schedule. The exit code is 1 if something
     is violated; with --plant, if the planted fault is not found.
     """
-    names = _PIPELINES[:pipelines]
+    names = named or _PIPELINES[:pipelines]
     kinds = () if quiet else tuple(Kind[name] for name in faults) or RANDOM
     planned = schedule(seed, minutes * 60, names, kinds)
     for fault in planned:
@@ -68,7 +82,8 @@ def chaos(  # noqa: PLR0913, PLR0917 - options of a command
     except OncelakeError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(error.exit_code)
-    report.write(folder / "report.json")
+    for file in filter(None, (folder / "report.json", record)):
+        report.write(file)
     click.echo("\n".join(report.lines()))
     click.echo(f"{folder}/report.json; again: python -m chaos {' '.join(sys.argv[1:])}")
     sys.exit(0 if report.is_good else 1)

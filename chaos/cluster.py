@@ -10,10 +10,19 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from chaos.proxy import Proxy
 from chaos.schedule import BROKERS
@@ -24,13 +33,15 @@ from pipelines.runtime.java import find_java
 from pipelines.runtime.local_broker import CLUSTER_ID, LOG4J, unused_ports
 
 _WITHIN_S: Final = 120.0
+_STOP_S: Final = 20.0
+_ACL_S: Final = 10.0
 _JAVA: Final = ("-Xmx320m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 # Events are of years ago: they may neither expire nor cut the log into a segment a day.
 _COMMON: Final = """\
 process.roles=broker,controller
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=BROKERS
-listener.security.protocol.map=CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=CLIENTS:PLAINTEXT,BROKERS:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT
 default.replication.factor=3
 min.insync.replicas=2
 offsets.topic.replication.factor=3
@@ -47,7 +58,20 @@ log.roll.hours=876000
 replica.lag.time.max.ms=5000
 broker.session.timeout.ms=6000
 unclean.leader.election.enable=false
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+allow.everyone.if.no.acl.found=true
+super.users=User:broker
+sasl.enabled.mechanisms=PLAIN
+sasl.mechanism.inter.broker.protocol=PLAIN
+sasl.mechanism.controller.protocol=PLAIN
 """
+# Of brokers among each other: clients need none, and are somebody else to the rules on permissions.
+_LOGIN: Final = (
+    'org.apache.kafka.common.security.plain.PlainLoginModule required username="broker" password="broker"'
+    ' user_broker="broker";'
+)
+_WHO: Final = "User:ANONYMOUS"
+_ANY: Final = "*"
 
 
 @dataclass
@@ -86,11 +110,39 @@ class Broker:
         if self.process and self.process.poll() is None:
             self.process.send_signal(number)
 
+    def stop(self) -> None:
+        """Ask it to end, as an operator does; it hands over what it leads."""
+        self.send(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            if self.process:
+                self.process.wait(_STOP_S)
+        self.kill()
+
     def kill(self) -> None:
         """End it at once."""
         self.send(signal.SIGKILL)
         if self.process:
             self.process.wait(_WITHIN_S)
+
+
+@dataclass(frozen=True)
+class Denied:
+    """A permission that clients do not have.
+
+    Attributes:
+        operation: `Read` or `Write`.
+        name: of the topic, or what transactional ids begin with.
+        is_transactional_id: which of them.
+    """
+
+    operation: str
+    name: str
+    is_transactional_id: bool = False
+
+    @property
+    def pattern(self) -> ResourcePatternType:
+        """How the name is meant."""
+        return ResourcePatternType.PREFIXED if self.is_transactional_id else ResourcePatternType.LITERAL
 
 
 @dataclass(frozen=True)
@@ -130,6 +182,46 @@ class Cluster:
         admin.create_topics([NewTopic(topic, partitions, 3)])[topic].result(_WITHIN_S)
         wait_until(lambda: topic in admin.list_topics(timeout=10).topics, f"topic {topic} is there")
 
+    def deny(self, denied: "Denied") -> None:
+        """Take a permission away from all clients.
+
+        Raises:
+            KafkaException: the cluster did not answer in time.
+        """
+        operation = AclOperation.READ if denied.operation == "Read" else AclOperation.WRITE
+        kind = ResourceType.TRANSACTIONAL_ID if denied.is_transactional_id else ResourceType.TOPIC
+        # Where a resource has rules, what none of them allows is denied.
+        rules = [
+            AclBinding(
+                kind, denied.name, denied.pattern, _WHO, _ANY, AclOperation.ALL, AclPermissionType.ALLOW
+            ),
+            AclBinding(kind, denied.name, denied.pattern, _WHO, _ANY, operation, AclPermissionType.DENY),
+        ]
+        admin = self.admin
+        for rule in rules:
+            for made in admin.create_acls([rule], request_timeout=_ACL_S).values():
+                made.result(_ACL_S)
+
+    def allow_all(self) -> bool:
+        """Give all permissions back; return whether the cluster has done it."""
+        # What its types do not say: without a name and so on it is about all of them.
+        any_text: Any = None
+        every = AclBindingFilter(
+            ResourceType.ANY,
+            any_text,
+            ResourcePatternType.ANY,
+            any_text,
+            any_text,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        admin = self.admin
+        with suppress(KafkaException):
+            for gone in admin.delete_acls([every], request_timeout=_ACL_S).values():
+                gone.result(_ACL_S)
+            return True
+        return False
+
     def stop(self) -> None:
         """End all brokers and proxies."""
         for broker in self.brokers.values():
@@ -168,6 +260,8 @@ def _listeners(own: list[int], proxy: Proxy) -> str:
     return (
         f"listeners=CLIENTS://{clients},BROKERS://{brokers},CONTROLLER://{controller}\n"
         f"advertised.listeners=CLIENTS://127.0.0.1:{proxy.port},BROKERS://{brokers}\n"
+        f"listener.name.brokers.plain.sasl.jaas.config={_LOGIN}\n"
+        f"listener.name.controller.plain.sasl.jaas.config={_LOGIN}\n"
     )
 
 

@@ -1,13 +1,16 @@
 """The jobs and commands of a pipeline in a run, as an operator would call them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from chaos.desk import Desk
 from chaos.jobs import CHAOS, Job
+from chaos.registry import Registry
 from chaos.traffic import DAYS
-from demo.cast import BRIEF_SPARK
+from chaos.values import JSON, WITH_SCHEMAS, AvroValues, Values
+from tests.support.brief import BRIEF_SPARK
 
 JOBS: Final = {"ingest": "ingest_stream", "speed": "speed_stream", "publish": "publish_stream"}
 
@@ -20,11 +23,17 @@ class Site:
         folder: of the run.
         servers: of the cluster.
         entry: what Python runs as `oncelake`.
+        environment: additions to that of jobs.
+        registry: the schema registry; None without one.
+        desk: runs what an operator calls; None if each command is a process of its own.
     """
 
     folder: Path
     servers: str
     entry: Sequence[str] = ("-m", "pipelines.cli")
+    environment: Mapping[str, str] = field(default_factory=dict)
+    registry: Registry | None = None
+    desk: Desk | None = None
 
     @property
     def lake(self) -> Path:
@@ -44,6 +53,12 @@ class Site:
         """
         return self.lake / "ops" / "checkpoints" / name
 
+    def values(self, pipeline: str) -> Values:
+        """Return the value format of a pipeline."""
+        if self.registry and pipeline in WITH_SCHEMAS:
+            return AvroValues(self.registry.ids)
+        return JSON
+
     def stream(self, pipeline: str, query: str) -> Job:
         """Return the job of a stream, not started."""
         return self.job(f"{pipeline}/{query}", pipeline, JOBS[query])
@@ -61,12 +76,17 @@ class Site:
             command: such as `checkpoint reset`.
             options: its own options.
         """
-        settings = (
-            f"kafka.bootstrap_servers={self.servers}",
-            f"lake.root={self.lake}",
-            *BRIEF_SPARK,
-        )
+        settings = [f"kafka.bootstrap_servers={self.servers}", f"lake.root={self.lake}", *BRIEF_SPARK]
+        if self.registry and pipeline in WITH_SCHEMAS:
+            settings.append(f"registry.url={self.registry.url}")
         words = [*command.split(), "--pipeline", pipeline]
         words += ["--conf-dir", str(CHAOS / "conf"), "--contracts-dir", str(CHAOS / "contracts")]
         words += [word for setting in settings for word in ("--set", setting)]
-        return Job(name, [*words, *options], self.logs, self.entry)
+        return Job(name, [*words, *options], self.logs, self.entry, self.environment)
+
+    def errand(self, name: str, pipeline: str, command: str, *options: str) -> Job:
+        """Return a command as an operator calls it, not started; the arguments are those of `job`."""
+        errand = self.job(name, pipeline, command, *options)
+        if self.desk:
+            errand.entry = self.desk.entry
+        return errand

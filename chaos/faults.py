@@ -4,60 +4,33 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Final
 
-from chaos.jobs import Job
+import psutil
+
+from chaos.cluster import Denied
+from chaos.effects import Effect
 from chaos.journal import Injected
 from chaos.proxy import Link
 from chaos.schedule import QUERIES, Kind
-from chaos.state_files import file_to_tear, tear
-from chaos.supervisor import names_of, newest_micro_batch
-from chaos.traffic import DAYS
+from chaos.state_faults import RestoreCheckpoint, RestoreTable, SecondCopy, Tear, TearCommit
+from chaos.supervisor import names_of
 from chaos.world import World
+from demo.waiting import wait_until
+from pipelines.errors import InfrastructureError
 
 _AFTERWARDS_S: Final = 20.0
-_NIGHT_S: Final = 120.0
-_NOT_RUNNING: Final = "not injected: the target did not run"
+_LOOK_S: Final = 0.5
+_WHOLE_S: Final = 10.0
+_GIVEN_BACK_S: Final = 60.0
 _JVM: Final = "SparkSubmit"
 _WORKERS: Final = "pyspark.daemon"
-
-
-class Effect(ABC):
-    """A fault that is under way.
-
-    Args:
-        world: where it happens.
-        injected: what is known of it.
-    """
-
-    def __init__(self, world: World, injected: Injected) -> None:
-        self.world, self.injected = world, injected
-        self.fault = injected.fault
-
-    @abstractmethod
-    def inject(self) -> None:
-        """Let it happen."""
-
-    def heal(self) -> None:
-        """Put right what has to be put right when its time is over."""
-        self.settle("over")
-
-    def settle(self, outcome: str) -> None:
-        """Say what came of it."""
-        self.world.journal.settle(self.injected, outcome)
-
-    def target(self) -> Job | None:
-        """Return the job that is hit; None if it does not run, which is its outcome then."""
-        job = self.world.job(self.fault.target)
-        if job is None:
-            self.settle(_NOT_RUNNING)
-        return job
 
 
 class Outside(Effect):
@@ -85,32 +58,56 @@ class Outside(Effect):
 
 
 class Kill(Effect):
-    """SIGKILL of all or some processes of a job."""
-
-    _named: Final[Mapping[Kind, str]] = {Kind.KILL_JVM: _JVM, Kind.KILL_WORKER: _WORKERS}
+    """SIGKILL of a job, or of its JVM."""
 
     def inject(self) -> None:
         """Let it happen."""
         if job := self.target():
-            count = job.send(signal.SIGKILL, self._named.get(self.fault.kind, ""))
-            self.settle(f"{'killed' if count else 'nothing to kill'}")
+            count = job.send(signal.SIGKILL, _JVM if self.fault.kind is Kind.KILL_JVM else "")
+            self.settle("killed" if count else "nothing to kill")
+
+
+class KillWorkers(Effect):
+    """SIGKILL of the Python workers of a job, as soon as there are some."""
+
+    def inject(self) -> None:
+        """Look for them; they come with the first task that needs Python."""
+        self.keep()
+
+    def keep(self) -> None:
+        """Kill them once."""
+        job = None if self.injected.outcome else self.world.job(self.fault.target)
+        if job and job.send(signal.SIGKILL, _WORKERS):
+            self.settle("killed")
+
+    def heal(self) -> None:
+        """Look no longer."""
+        self.settle("nothing to kill")
 
 
 class Pause(Effect):
     """SIGSTOP of a job; SIGCONT when its time is over."""
 
-    _job: Job | None = None
+    _stopped: Sequence[psutil.Process] = ()
 
     def inject(self) -> None:
         """Let it happen."""
-        self._job = self.target()
-        if self._job:
-            self._job.send(signal.SIGSTOP)
+        if job := self.target():
+            self._stopped = job.processes()
+            self.keep()
+
+    def keep(self) -> None:
+        """Stop it once more: others on this machine may let stopped processes go on."""
+        for process in self._stopped:
+            with suppress(psutil.Error):
+                process.suspend()
 
     def heal(self) -> None:
         """Let it go on."""
-        if self._job:
-            self._job.send(signal.SIGCONT)
+        for process in self._stopped:
+            with suppress(psutil.Error):
+                process.resume()
+        if self._stopped:
             self.settle("went on")
 
 
@@ -131,11 +128,82 @@ class PauseBroker(Outside):
 
     def begin(self) -> None:
         """Let it stand still."""
+        self.keep()
+
+    def keep(self) -> None:
+        """Stop it once more, as with `Pause`."""
         self.world.cluster.brokers[int(self.fault.target)].send(signal.SIGSTOP)
 
     def end(self) -> None:
         """Let it go on."""
         self.world.cluster.brokers[int(self.fault.target)].send(signal.SIGCONT)
+
+
+class RestartBrokers(Outside):
+    """Brokers that are restarted in turn, each when all replicas are in sync again, or after a while."""
+
+    def begin(self) -> None:
+        """Begin with the first; the others follow by themselves."""
+        self._enough = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="restarts of brokers", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Wait for the one that is being restarted."""
+        self._enough.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        cluster, count = self.world.cluster, 0
+        for broker in cluster.brokers.values():
+            if self._enough.is_set():
+                break
+            broker.stop()
+            broker.start()
+            count += 1
+            # Clients may be cut off from what is whole.
+            until_s = time.monotonic() + _WHOLE_S
+            while not self._enough.is_set() and time.monotonic() < until_s and not cluster.is_whole():
+                time.sleep(_LOOK_S)
+        self.settle(f"{count} restarted")
+
+
+class Deny(Outside):
+    """A permission of Kafka that all clients lose."""
+
+    def begin(self) -> None:
+        """Take it away."""
+        pipeline = self.fault.target
+        operation, _, what = self.fault.detail.partition(" of ")
+        name = {"the topic": pipeline, "the output topic": f"{pipeline}-events"}.get(what)
+        self.world.cluster.deny(Denied(operation, name or "oncelake.", is_transactional_id=name is None))
+
+    def end(self) -> None:
+        """Give all back, as often as it takes."""
+        self.world.aside(self._allow)
+
+    def _allow(self) -> None:
+        self.world.disturbed += 1
+        with suppress(InfrastructureError):
+            wait_until(self.world.cluster.allow_all, "permissions are given back", _GIVEN_BACK_S)
+        self.world.disturbed -= 1
+        self.world.disturbed_until = time.monotonic() + _AFTERWARDS_S
+
+
+class CutRegistry(Outside):
+    """A registry that refuses connections, or does not answer."""
+
+    def begin(self) -> None:
+        """Let it happen."""
+        self._turn(Link.STALLED if self.fault.detail == "hangs" else Link.CUT)
+
+    def end(self) -> None:
+        """Let it answer."""
+        self._turn(Link.OPEN)
+
+    def _turn(self, link: Link) -> None:
+        if registry := self.world.site.registry:
+            registry.proxy.turn(link)
 
 
 class Network(Outside):
@@ -167,7 +235,21 @@ class Delay(Outside):
             broker.proxy.delay_s = seconds
 
 
-class FillDisk(Outside):
+class OfDisk(Outside):
+    """A fault of the disk of the lake, during which the harness cannot write to it either."""
+
+    def inject(self) -> None:
+        """Let it happen."""
+        self.world.disk_faults += 1
+        super().inject()
+
+    def heal(self) -> None:
+        """Put it right."""
+        super().heal()
+        self.world.disk_faults -= 1
+
+
+class FillDisk(OfDisk):
     """A disk of the lake without space."""
 
     @property
@@ -202,7 +284,7 @@ class FillDisk(Outside):
                 supervisor.explain(name, self.injected, is_under_way=is_under_way)
 
 
-class ReadOnly(Outside):
+class ReadOnly(OfDisk):
     """A lake that cannot be written: for root, who may write anything, its file system becomes read-only."""
 
     _is_remounted = False
@@ -234,180 +316,6 @@ class ReadOnly(Outside):
         return False
 
 
-class Tear(Effect):
-    """A file of a checkpoint that is damaged while its stream is down."""
-
-    def inject(self) -> None:
-        """Kill the stream and damage the file; it is started again as after any death."""
-        name, job = self.fault.target, self.target()
-        if job is None:
-            return
-        which, how = self.fault.detail.split()
-        held = self.world.supervisor.held
-        held.add(name)
-        job.kill()
-        file = file_to_tear(self.world.site.checkpoint(name), which)
-        if file is None:
-            self.settle("not injected: there is no such file yet")
-        else:
-            tear(file, how)
-            self.world.supervisor.explain(name, self.injected)
-        held.discard(name)
-
-
-class SecondCopy(Effect):
-    """The same job once more, on the same checkpoint."""
-
-    _copy: Job | None = None
-
-    def inject(self) -> None:
-        """Start it."""
-        if self.target() is None:
-            return
-        pipeline, _, query = self.fault.target.partition("/")
-        self._copy = self.world.site.stream(pipeline, query)
-        self._copy.name = f"{self.fault.target} (copy {round(self.injected.at_s)})"
-        self._copy.start()
-        self._explain(is_under_way=True)
-
-    def heal(self) -> None:
-        """Kill it, unless it was refused."""
-        if self._copy is None:
-            return
-        code = self._copy.code
-        if code is not None:
-            error = str(self._copy.summary().get("error", ""))
-            self.world.journal.end(self._copy.name, code, error)
-            self.settle(f"the copy ended with {code}")
-        self._copy.kill()
-        self._explain(is_under_way=False)
-
-    def _explain(self, *, is_under_way: bool) -> None:
-        self.world.supervisor.explain(
-            self.fault.target, self.injected, needs_repair=False, is_under_way=is_under_way
-        )
-
-
-class RestoreCheckpoint(Effect):
-    """A checkpoint that is put back as it was some time before."""
-
-    def inject(self) -> None:
-        """Take the backup, while the stream stands still."""
-        job = self.target()
-        if job is None:
-            return
-        job.send(signal.SIGSTOP)
-        _copy(self._place, self._backup)
-        job.send(signal.SIGCONT)
-
-    def heal(self) -> None:
-        """Kill the stream, and put the backup in the place of what is there."""
-        name, held = self.fault.target, self.world.supervisor.held
-        if not self._backup.exists() or name in held:
-            self.settle("not injected: there was no backup, or the stream was at rest")
-            return
-        held.add(name)
-        self.world.supervisor.streams[name].kill()
-        has_gone_on = newest_micro_batch(self._place) != newest_micro_batch(self._backup)
-        shutil.rmtree(self._place)
-        shutil.move(self._backup, self._place)
-        if has_gone_on:
-            self.world.supervisor.explain(name, self.injected)
-        else:
-            self.settle("nothing was written since the backup")
-        held.discard(name)
-
-    @property
-    def _place(self) -> Path:
-        return self.world.site.checkpoint(self.fault.target)
-
-    @property
-    def _backup(self) -> Path:
-        name = f"{self.fault.target.replace('/', '-')}-{round(self.injected.at_s)}"
-        return self.world.site.folder / "backups" / name
-
-
-class RestoreTable(Effect):
-    """A table that is put back as it was some time before."""
-
-    _writers: Final = {"bronze": "ingest", "speed": "speed", "certifications": "nightly"}
-    _readers: Final = {"bronze": ("speed",), "speed": ("publish",), "certifications": ("publish",)}
-    _newer: Path | None = None
-
-    def inject(self) -> None:
-        """Take the backup, while its writer stands still."""
-        writer = self.world.job(f"{self.fault.target}/{self._writers[self.fault.detail]}")
-        if not (self._place / "_delta_log").is_dir():
-            self.settle("not injected: there is no such table yet")
-            return
-        if writer:
-            writer.send(signal.SIGSTOP)
-        _copy(self._place, self._backup)
-        if writer:
-            writer.send(signal.SIGCONT)
-
-    def heal(self) -> None:
-        """Kill who writes and reads it, and put the backup in its place."""
-        if not self._backup.exists():
-            return
-        if (self._backup / "_delta_log").is_dir() and _commits(self._backup) == _commits(self._place):
-            self.settle("nothing was written since the backup")
-            return
-        supervisor, pipeline = self.world.supervisor, self.fault.target
-        queries = (self._writers[self.fault.detail], *self._readers[self.fault.detail])
-        names = [f"{pipeline}/{query}" for query in queries]
-        if supervisor.held & set(names):
-            self.settle("not injected: the stream was at rest")
-            return
-        streams = [name for name in names if name in supervisor.streams]
-        supervisor.held |= set(streams)
-        for name in streams:
-            supervisor.streams[name].kill()
-        if self.fault.detail == "certifications":
-            supervisor.aside(set(streams), partial(self._put_back_verdicts, pipeline))
-            return
-        self.world.watches[pipeline].pause()
-        shutil.rmtree(self._place)
-        shutil.move(self._backup, self._place)
-        self.world.watches[pipeline].resume()
-        for name in streams:
-            supervisor.explain(name, self.injected)
-        supervisor.held -= set(streams)
-
-    def _put_back_verdicts(self, pipeline: str) -> None:
-        """Let a nightly run see the older ledger, and then restore the right one, as the runbook says."""
-        self.world.nights[pipeline].kill()
-        watch = self.world.watches[pipeline]
-        watch.pause()
-        certified, newer = watch.reader.certified(), self._backup.with_name(f"{self._backup.name}-newer")
-        shutil.move(self._place, newer)
-        shutil.move(self._backup, self._place)
-        is_older = watch.reader.certified().version != certified.version
-        night = self.world.site.nightly(pipeline)
-        night.name = f"{pipeline}/nightly (older verdicts)"
-        night.start("--to", str(DAYS[-1]))
-        code = night.wait(_NIGHT_S)
-        error = str(night.summary().get("error", ""))
-        night.kill()
-        self.world.journal.end(night.name, -1 if code is None else code, error)
-        if code == 0 and is_older:
-            self.world.journal.violate("verdicts that are gone are noticed", f"{pipeline}: exit code 0")
-        shutil.rmtree(self._place)
-        shutil.move(newer, self._place)
-        watch.resume()
-        self.settle(f"the nightly run ended with {code}; the newer table was restored")
-
-    @property
-    def _place(self) -> Path:
-        lake, detail = self.world.site.lake, self.fault.detail
-        return lake / "ops" / detail if detail == "certifications" else lake / detail / self.fault.target
-
-    @property
-    def _backup(self) -> Path:
-        name = f"{self.fault.target}-{self.fault.detail}-{round(self.injected.at_s)}"
-        return self.world.site.folder / "backups" / name
-
-
 class SkewClock(Effect):
     """The clock of a producer that is wrong: the traffic was made so."""
 
@@ -433,13 +341,17 @@ class StartJob(Effect):
 EFFECTS: Final[Mapping[Kind, Callable[[World, Injected], Effect]]] = {
     Kind.KILL_DRIVER: Kill,
     Kind.KILL_JVM: Kill,
-    Kind.KILL_WORKER: Kill,
+    Kind.KILL_WORKER: KillWorkers,
     Kind.PAUSE_DRIVER: Pause,
     Kind.KILL_BROKER: KillBroker,
     Kind.PAUSE_BROKER: PauseBroker,
     Kind.CUT_NETWORK: Network,
     Kind.STALL_NETWORK: Network,
     Kind.DELAY_NETWORK: Delay,
+    Kind.RESTART_BROKERS: RestartBrokers,
+    Kind.DENY: Deny,
+    Kind.CUT_REGISTRY: CutRegistry,
+    Kind.TEAR_COMMIT: TearCommit,
     Kind.TEAR: Tear,
     Kind.SECOND_COPY: SecondCopy,
     Kind.RESTORE_CHECKPOINT: RestoreCheckpoint,
@@ -450,14 +362,3 @@ EFFECTS: Final[Mapping[Kind, Callable[[World, Injected], Effect]]] = {
     Kind.NIGHTLY: StartJob,
     Kind.MAINTAIN: StartJob,
 }
-
-
-def _copy(place: Path, backup: Path) -> None:
-    backup.parent.mkdir(exist_ok=True)
-    # What is no longer there when it is its turn was being written, and is not part of the moment.
-    with suppress(shutil.Error, OSError):
-        shutil.copytree(place, backup)
-
-
-def _commits(table: Path) -> set[str]:
-    return {path.name for path in (table / "_delta_log").glob("*.json")}

@@ -14,11 +14,22 @@ from typing import Any, Final
 
 import psutil
 
-from demo.cast import BRIEF_JAVA, ROOT
+from demo.cast import ROOT
+from tests.support.brief import BRIEF_JAVA
 
 CHAOS: Final = ROOT / "chaos"
+ENVIRONMENT: Final = {**os.environ, "JDK_JAVA_OPTIONS": BRIEF_JAVA, "PYTHONPATH": str(ROOT)}
+"""Of processes that run jobs."""
+
+
+def planted_environment(name: str) -> dict[str, str]:
+    """Return additions to the environment with which the workers of jobs have a fault, too."""
+    return {"CHAOS_PLANTED": name, "PYTHONPATH": f"{CHAOS / 'planted_site'}{os.pathsep}{ROOT}"}
+
+
 _STOP_S: Final = 90.0
 _ORPHANS_S: Final = 5.0
+_LOOK_S: Final = 0.1
 
 
 @dataclass
@@ -30,12 +41,14 @@ class Job:
         words: the command, without `oncelake`.
         logs: where each of its runs has its standard output and error.
         entry: what Python runs as `oncelake`.
+        environment: additions to `ENVIRONMENT`.
     """
 
     name: str
     words: Sequence[str]
     logs: Path
     entry: Sequence[str] = ("-m", "pipelines.cli")
+    environment: Mapping[str, str] = field(default_factory=dict)
     _process: "subprocess.Popen[bytes] | None" = None
     _runs: int = 0
     _files: dict[str, Path] = field(default_factory=dict)
@@ -53,7 +66,7 @@ class Job:
                 stdout=out,
                 stderr=log,
                 start_new_session=True,
-                env=_environment(),
+                env={**ENVIRONMENT, **self.environment},
             )
 
     @property
@@ -135,14 +148,13 @@ class Job:
 
     def wait(self, within_s: float) -> int | None:
         """Return its exit code when it has ended; None if it did not in time."""
-        deadline = time.monotonic() + within_s
-        while self.is_running and time.monotonic() < deadline:
-            time.sleep(0.1)
+        left_s = within_s
+        while self.is_running and left_s > 0:
+            began = time.monotonic()
+            time.sleep(_LOOK_S)
+            # While this process stood still, so did the job.
+            left_s -= min(time.monotonic() - began, 10 * _LOOK_S)
         return self.code
-
-
-def _environment() -> dict[str, str]:
-    return {**os.environ, "JDK_JAVA_OPTIONS": BRIEF_JAVA, "PYTHONPATH": str(ROOT)}
 
 
 def session_of(leader: int) -> list[psutil.Process]:

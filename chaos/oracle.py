@@ -9,7 +9,8 @@ from itertools import pairwise
 from typing import Final
 
 from chaos.observations import BronzeRow, EventKey, EventRow, Lake, OutputRecord, Place, Poll, SourceRecord
-from chaos.traffic import DAYS, WATERMARK_DELAY, Reading, Refused, judge
+from chaos.traffic import DAYS, WATERMARK_DELAY, Reading, Refused
+from chaos.values import JSON, Values
 
 _EXAMPLES: Final = 3
 _US: Final = 1_000_000
@@ -38,11 +39,14 @@ class Truth:
 
     Args:
         source: the records of the topic.
+        values: what their values say.
     """
 
-    def __init__(self, source: Sequence[SourceRecord]) -> None:
+    def __init__(self, source: Sequence[SourceRecord], values: Values = JSON) -> None:
         self.records = {record.place: record for record in source}
-        self.judged = {place: judge(each.value, each.timestamp_ms) for place, each in self.records.items()}
+        self.judged = {
+            place: values.judge(each.value, each.timestamp_ms) for place, each in self.records.items()
+        }
 
     @cached_property
     def copies(self) -> Mapping[EventKey, list[Place]]:
@@ -73,14 +77,15 @@ class Truth:
 Rule = Callable[[Lake, Truth, int], Iterator[str]]
 
 
-def violations(lake: Lake, repeats: int = 0) -> list[Violation]:
+def violations(lake: Lake, repeats: int = 0, values: Values = JSON) -> list[Violation]:
     """Hold a lake against what the topic holds.
 
     Args:
         lake: what was read when the dust had settled.
         repeats: how often publishing was started again from the beginning, which sends events once more.
+        values: what the values of records say.
     """
-    truth = Truth(lake.source)
+    truth = Truth(lake.source, values)
     found = ((name, list(rule(lake, truth, repeats))) for name, rule in RULES.items())
     return [Violation(name, len(broken), tuple(broken[:_EXAMPLES])) for name, broken in found if broken]
 

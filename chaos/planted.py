@@ -143,6 +143,15 @@ OUTSIDE: Final = tuple(
 
 PATCHED: Final = {
     "ingest-drops": "ingest leaves out one record of a hundred",
+    "ingest-doubles": "ingest writes one record of a hundred twice",
     "speed-changes": "speed_stream writes another value for some events",
+    "speed-doubles": "speed_stream writes some events twice",
+    "quarantine-drops": "speed_stream forgets records that break a rule of the contract",
+    "corrections-dropped": "publish_stream sends no correction but events that were missing",
+    "publish-repeats": "tasks of publishing do not look whether they have been done before",
+    "winners-changed": "the nightly run, and its audit, choose among copies by their offsets first",
+    "serving-forgotten": "the nightly run does not bring the serving table up to date",
+    "restores-unnoticed": "streams do not compare their tables with their checkpoints",
+    "damage-unspecific": "damaged state is reported with exit code 1",
 }
 """Faults of the jobs: `chaos.planted_job` runs them so."""

@@ -24,6 +24,7 @@ class Producers:
         servers: of the cluster.
         topic: where to.
         sends: what, in its order.
+        lead_s: what is sent after this time of the traffic waits for `release`.
 
     Attributes:
         acknowledged: what the cluster has acknowledged.
@@ -31,18 +32,23 @@ class Producers:
         sent: how many records were handed to the clients, by sort.
     """
 
-    def __init__(self, servers: str, topic: str, sends: Iterator[Send]) -> None:
+    def __init__(self, servers: str, topic: str, sends: Iterator[Send], lead_s: float = float("inf")) -> None:
         self.acknowledged: list[Acknowledged] = []
         self.failed: Counter[str] = Counter()
         self.sent: Counter[str] = Counter()
         self._servers, self._topic, self._sends = servers, topic, sends
         self._clients = [self._client() for _ in range(PARTITIONS)]
-        self._enough = threading.Event()
+        self._enough, self._released = threading.Event(), threading.Event()
+        self._lead_s = lead_s
         self._thread = threading.Thread(target=self._run, name=f"producers of {topic}", daemon=True)
 
     def start(self) -> None:
         """Begin."""
         self._thread.start()
+
+    def release(self) -> None:
+        """Let all of the traffic be sent."""
+        self._released.set()
 
     def finish(self) -> int:
         """Send nothing more, and wait for what is under way.
@@ -57,12 +63,20 @@ class Producers:
     def _run(self) -> None:
         began = time.monotonic()
         for send in self._sends:
+            if send.at_s >= self._lead_s and not self._released.is_set():
+                began += self._wait_for_release()
             while (wait_s := began + send.at_s - time.monotonic()) > 0 and not self._enough.is_set():
                 self._serve()
                 time.sleep(min(wait_s, 0.05))
             if self._enough.is_set():
                 return
             self._send(send)
+
+    def _wait_for_release(self) -> float:
+        began = time.monotonic()
+        while not self._released.wait(0.05) and not self._enough.is_set():
+            self._serve()
+        return time.monotonic() - began
 
     def _serve(self) -> None:
         for client in self._clients:

@@ -21,6 +21,7 @@ class Report:
         journal: faults, ends of processes and violations.
         planted: for each planted fault the rules that found it; empty without one.
         is_patched: whether the fault was in the jobs, so that the run itself has to violate something.
+        took_s: how long the run took, in seconds.
     """
 
     seed: int
@@ -30,6 +31,7 @@ class Report:
     journal: Journal
     planted: Mapping[str, Sequence[str]] = field(default_factory=dict)
     is_patched: bool = False
+    took_s: float = 0.0
 
     @property
     def is_good(self) -> bool:
@@ -38,7 +40,7 @@ class Report:
 
     def lines(self) -> Iterator[str]:
         """Yield the report as text."""
-        yield f"seed {self.seed}, {self.seconds:.0f} s of faults"
+        yield f"seed {self.seed}, {self.seconds:.0f} s of faults; the run took {self.took_s:.0f} s"
         for pipeline, sorts in self.sent.items():
             sizes = ", ".join(f"{count:,} {sort}" for sort, count in sorted(sorts.items()))
             polls, refused = self.polls[pipeline]
@@ -60,6 +62,7 @@ class Report:
         return {
             "seed": self.seed,
             "seconds": self.seconds,
+            "took_s": round(self.took_s, 1),
             "sent": self.sent,
             "polls": self.polls,
             "faults": [asdict(each) for each in self.journal.injected],

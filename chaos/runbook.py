@@ -13,6 +13,7 @@ from chaos.journal import Journal
 _COMMAND_S: Final = 180.0
 _TRIES_S: Final = 240.0
 _PAUSE_S: Final = 5.0
+_NO_RIGHT: Final = re.compile(r"does not allow|[Aa]uthori[sz]|AUTHORIZATION")
 _RESET: Final = re.compile(r"checkpoint reset\b.*?--query (\w+)")
 _DAMAGED: Final = re.compile(
     r"(?:file:)?(/\S+/_delta_log/\d+)\.json: the file of a commit is empty or cut off"
@@ -23,6 +24,11 @@ def reset_in(error: str) -> str | None:
     """Return the query whose checkpoint a message tells to reset; None if it does not."""
     found = _RESET.search(error)
     return found[1] if found else None
+
+
+def lacks_permission(error: str) -> bool:
+    """Return whether a message says that the cluster does not allow something."""
+    return bool(_NO_RIGHT.search(error))
 
 
 def damaged_commit(error: str) -> Path | None:
@@ -100,12 +106,14 @@ class Runbook:
         """
         deadline = time.monotonic() + _TRIES_S
         while True:
-            job = self.site.job(
+            job = self.site.errand(
                 f"{pipeline}/{command} {' '.join(options)}".strip(), pipeline, command, *options
             )
             job.start()
             code = job.wait(_COMMAND_S)
             job.kill()
+            if code is None and self.site.desk:
+                self.site.desk.open_again()
             error = str(job.summary().get("error", ""))
             self.journal.end(job.name, -1 if code is None else code, error)
             if code == 0:
@@ -113,7 +121,7 @@ class Runbook:
             if code == 4 and (named := reset_in(error)) and named not in done:
                 done.add(named)
                 self._command(pipeline, "checkpoint reset", done, "--query", named)
-            elif code != 1 or time.monotonic() > deadline:
+            elif (code != 1 and not (code == 2 and lacks_permission(error))) or time.monotonic() > deadline:
                 self.journal.violate("the commands of the runbook lead back", f"{job.name}: {code}: {error}")
                 return
             else:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Final
 
 _FOLDERS: Final = ("offsets", "commits")
+_BESIDE: Final = ("note", "progress")
 
 
 def file_to_tear(checkpoint: Path, which: str) -> Path | None:
@@ -11,13 +12,16 @@ def file_to_tear(checkpoint: Path, which: str) -> Path | None:
 
     Args:
         checkpoint: its folder.
-        which: `offsets`, `commits`, `metadata` or `state`.
+        which: `offsets`, `commits`, `metadata` or `state`; `note` or `progress` are files beside it.
 
     Returns:
         The file; None if there is none yet.
     """
     if which == "metadata":
         file = checkpoint / "metadata"
+        return file if file.is_file() else None
+    if which in _BESIDE:
+        file = checkpoint.with_name(f"{checkpoint.name}.{which}.json")
         return file if file.is_file() else None
     if which in _FOLDERS:
         numbered = [path for path in (checkpoint / which).glob("*") if path.name.isdigit()]

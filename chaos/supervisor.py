@@ -3,7 +3,8 @@
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Final
 
 from chaos.jobs import Job
 from chaos.journal import Injected, Journal
-from chaos.runbook import Runbook
+from chaos.runbook import Runbook, damaged_commit, lacks_permission
 from chaos.schedule import QUERIES
 
 _UNREPORTED: Final = 3
@@ -91,14 +92,18 @@ class Supervisor:
     def stop(self) -> None:
         """Stop all streams as an operator does, and expect good ends of those that run."""
         self.join()
-        for name, job in self.streams.items():
-            if not job.is_running and (name in self._starts or job.code is None):
-                continue
-            # Of one that has ended since the last look, this is its exit code.
-            code = job.stop()
-            self.journal.end(name, 0 if code is None else code, str(job.summary().get("error", "")))
+        due = {
+            name: job
+            for name, job in self.streams.items()
+            if job.is_running or (name not in self._starts and job.code is not None)
+        }
+        # Of one that has ended since the last look, this is its exit code.
+        for (name, job), code in zip(due.items(), stop_all(due.values()), strict=True):
+            error = str(job.summary().get("error", ""))
+            self.journal.end(name, 0 if code is None else code, error)
             # One that was just failing ends as it would have.
-            if code not in (0, 1, 4, -signal.SIGKILL):
+            is_denied = code == 2 and lacks_permission(error)
+            if code not in (0, 1, 4, -signal.SIGKILL) and not is_denied:
                 self.journal.violate("a stream that is told to stop ends with 0", f"{name}: {code}")
 
     def join(self) -> None:
@@ -175,6 +180,8 @@ class Supervisor:
             self._refused(name, error)
         elif code == 1:
             self._failed(name, error)
+        elif code == 2 and lacks_permission(error) and not self.is_quiet():
+            self.journal.say(f"{name} is not allowed to do its work, and will be")
         elif code >= 0:
             self.journal.violate("a stream runs until it is stopped", f"{name}: {code}: {error}")
 
@@ -232,15 +239,23 @@ class Supervisor:
         explained = self.explained.pop(name, None)
         if explained:
             self.journal.settle(explained.injected, outcome)
-        self.aside(held, partial(self._follow, name, held, error))
+        self.aside(held, partial(self._follow, name, held, error, explained.injected if explained else None))
 
-    def _follow(self, name: str, held: set[str], error: str) -> None:
-        for each in held:
-            self.streams[each].stop()
+    def _follow(self, name: str, held: set[str], error: str, injected: Injected | None) -> None:
+        stop_all([self.streams[each] for each in held])
         pipeline, _, query = name.partition("/")
         self.runbook.follow(pipeline, query, error)
         for each in held:
             self.explained.pop(each, None)
+            # Without its commit the table is older than the checkpoints, which they have to notice.
+            if injected and damaged_commit(error):
+                self.explain(each, injected)
+
+
+def stop_all(jobs: Iterable[Job]) -> list[int | None]:
+    """Stop jobs, all at once; return their exit codes."""
+    with ThreadPoolExecutor() as threads:
+        return [*threads.map(Job.stop, jobs)]
 
 
 def names_of(pipelines: Sequence[str], queries: Sequence[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 import json
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
@@ -187,17 +187,26 @@ def judge(value: bytes | None, timestamp_ms: int) -> Reading | Refused:
         timestamp_ms: of the record, as Kafka has it.
     """
     told = _parsed(value)
-    if isinstance(told, Refused):
-        return told
+    return told if isinstance(told, Refused) else judge_told(told, timestamp_ms)
+
+
+def judge_told(told: Mapping[str, Any], timestamp_ms: int) -> Reading | Refused:
+    """Return what the fields of a record say.
+
+    Args:
+        told: by their names.
+        timestamp_ms: of the record, as Kafka has it.
+    """
     if not isinstance(told.get("number"), int):
         return Refused("wrong_type")
     if "power" not in told:
         return Refused("missing_field")
-    if told["power"] < 0:
-        return Refused("rule_failed")
     measured = datetime.fromisoformat(told["measured_at"])
+    # Of several reasons, the first in the order of docs/semantics.md.
     if measured > datetime.fromtimestamp(timestamp_ms / 1000, UTC) + MAX_FUTURE:
         return Refused("event_time_future")
+    if told["power"] < 0:
+        return Refused("rule_failed")
     return Reading(told["meter"], told["number"], measured, told["power"], told["note"])
 
 

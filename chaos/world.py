@@ -3,7 +3,7 @@
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,6 +92,7 @@ class World:
         upkeep: `maintain` of each pipeline.
         watches: the reader of each pipeline.
         has_own_disk: whether the lake has a file system of its own, which can be filled.
+        disk_faults: how many faults of the disk are under way.
         disturbed: how many faults of cluster, network and disk are under way.
         disturbed_until: until when, by the monotonic clock, jobs may still feel one that is over.
     """
@@ -103,19 +104,31 @@ class World:
     nights: Mapping[str, Job]
     upkeep: Mapping[str, Job]
     watches: Mapping[str, Watch]
-    has_own_disk: bool
+    has_own_disk: bool = False
+    disk_faults: int = 0
     disturbed: int = 0
     disturbed_until: float = 0.0
+    _asides: list[threading.Thread] = field(default_factory=list)
 
     @property
     def is_quiet(self) -> bool:
         """Whether cluster, network and disk have been whole for a while."""
         return self.disturbed == 0 and time.monotonic() > self.disturbed_until
 
-    @property
-    def has_damaged_state(self) -> bool:
-        """Whether a fault has damaged or put back state of a stream or a table."""
-        return any(each.fault.kind in OF_STATE for each in self.journal.injected)
+    def has_damaged_state(self, pipeline: str) -> bool:
+        """Return whether a fault has damaged or put back state of a pipeline."""
+        targets = {each.fault.target for each in self.journal.injected if each.fault.kind in OF_STATE}
+        return any(target.partition("/")[0] == pipeline for target in targets)
+
+    def aside(self, work: Callable[[], None]) -> None:
+        """Do in a thread what may have to wait for the cluster."""
+        self._asides.append(threading.Thread(target=work, daemon=True))
+        self._asides[-1].start()
+
+    def join(self) -> None:
+        """Wait for what is done aside."""
+        for thread in self._asides:
+            thread.join()
 
     def job(self, name: str) -> Job | None:
         """Return a job by its name; None if it does not run or its files are being worked on."""

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -46,10 +47,13 @@ def query_files(spark: SparkSession, path: str) -> QueryFiles:
     Raises:
         SourceError: one of them is damaged.
     """
-    metadata, noted = _text(spark, f"{path}/metadata"), _text(spark, note_path(path))
-    note = note_in(noted, note_path(path)) if noted else {}
+    metadata = _text(spark, f"{path}/metadata")
     if metadata is None:
-        return QueryFiles(path, None, 0, None, note)
+        # A damaged note is about a stream whose checkpoint was moved aside for that very reason.
+        with suppress(SourceError):
+            return QueryFiles(path, None, 0, None, _note(spark, path))
+        return QueryFiles(path, None, 0, None)
+    note = _note(spark, path)
     following = max(_numbers(spark, f"{path}/commits"), default=-1) + 1
     begun = following in _numbers(spark, f"{path}/offsets")
     query = query_in(metadata, f"{path}/metadata")
@@ -175,6 +179,11 @@ def replace_file(spark: SparkSession, path: str, text: str) -> None:
 def note_path(path: str) -> str:
     """Return where the words beside a checkpoint are."""
     return f"{path.rstrip('/')}.note.json"
+
+
+def _note(spark: SparkSession, path: str) -> Mapping[str, Any]:
+    noted = _text(spark, note_path(path))
+    return {} if noted is None else note_in(noted, note_path(path))
 
 
 def _text(spark: SparkSession, path: str) -> str | None:

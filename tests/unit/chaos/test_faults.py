@@ -2,17 +2,23 @@
 
 import shutil
 import signal
+import socket
+from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from chaos.cluster import Cluster
-from chaos.faults import EFFECTS, Effect
+from chaos.effects import Effect
+from chaos.faults import EFFECTS
+from chaos.proxy import Proxy
 from chaos.reading import LakeReader
+from chaos.registry import Registry
 from chaos.schedule import QUERIES, Fault, Kind
 from chaos.supervisor import names_of
 from chaos.world import Watch, World
-from tests.support.small_jobs import SPEED, SmallJobs
+from tests.support.small_jobs import SPEED, WITHIN_S, SmallJobs
 
 
 @pytest.fixture
@@ -97,6 +103,54 @@ def test_an_older_table_is_explained_to_all_who_use_it(world: World, jobs: Small
     assert [path.name for path in log.iterdir()] == ["0.json"]
     assert set(jobs.supervisor.explained) == set(names_of(["north"], ("ingest", "speed")))
     assert jobs.supervisor.held == set()
+
+
+def test_a_torn_commit_is_explained_to_all_streams(world: World, jobs: SmallJobs) -> None:
+    log = world.site.lake / "speed" / "north" / "_delta_log"
+    log.mkdir(parents=True)
+    for number in range(3):
+        (log / f"{number}.json").write_text("whole")
+    jobs.supervisor.start()
+    effect(world, Kind.TEAR_COMMIT, "north", "speed cut").inject()
+    assert [path.read_text() for path in sorted(log.iterdir())] == ["whole", "whole", "wh"]
+    assert set(jobs.supervisor.explained) == set(names_of(["north"], QUERIES))
+    assert jobs.supervisor.streams["north/ingest"].is_running
+    assert not jobs.supervisor.streams[SPEED].is_running
+
+
+def test_workers_that_never_come_are_not_killed(world: World, jobs: SmallJobs) -> None:
+    jobs.supervisor.start()
+    killed = effect(world, Kind.KILL_WORKER)
+    killed.inject()
+    killed.keep()
+    killed.heal()
+    assert killed.injected.outcome == "nothing to kill"
+    assert jobs.supervisor.streams[SPEED].is_running
+
+
+@pytest.mark.parametrize("how", ["refuses", "hangs"])
+def test_a_registry_answers_again_when_the_fault_is_over(world: World, how: str) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as registry,
+        closing(Proxy(registry.getsockname()[1])) as proxy,
+    ):
+        registry.settimeout(WITHIN_S)
+        world.site = replace(world.site, registry=Registry(proxy, []))
+        down = effect(world, Kind.CUT_REGISTRY, "all", how)
+        down.inject()
+        with socket.create_connection(("127.0.0.1", proxy.port), WITHIN_S) as asking:
+            if how == "refuses":
+                with suppress(ConnectionResetError):
+                    assert asking.recv(1) == b""
+            else:
+                asking.sendall(b"?")
+                asked, _ = registry.accept()
+            down.heal()
+            if how == "hangs":
+                assert asked.recv(1) == b"?"
+        with socket.create_connection(("127.0.0.1", proxy.port), WITHIN_S) as asking:
+            asking.sendall(b"?")
+            assert registry.accept()[0].recv(1) == b"?"
 
 
 def test_a_stopped_job_goes_on(world: World, jobs: SmallJobs) -> None:

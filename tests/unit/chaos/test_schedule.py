@@ -1,5 +1,7 @@
 """A schedule depends on its seed alone, and leaves the cluster a majority."""
 
+from collections import defaultdict
+
 import pytest
 
 from chaos.schedule import OF_BROKERS, OF_STATE, RANDOM, Kind, as_json, schedule, skews
@@ -24,11 +26,25 @@ def test_faults_are_in_order_and_each_kind_comes_up(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("group", [OF_BROKERS, OF_STATE])
 def test_faults_of_a_group_do_not_overlap(seed: int, group: frozenset[Kind]) -> None:
-    ended_s = 0.0
+    ended_s = defaultdict[str, float](float)
     for fault in schedule(seed, SECONDS, PIPELINES):
         if fault.kind in group:
-            assert fault.at_s >= ended_s
-            ended_s = fault.at_s + fault.lasts_s
+            # Those of state may overlap in different pipelines.
+            of = fault.target.partition("/")[0] if group is OF_STATE else ""
+            assert fault.at_s >= ended_s[of]
+            ended_s[of] = fault.at_s + fault.lasts_s
+
+
+def test_many_faults_fit_into_a_minute() -> None:
+    faults = [fault for fault in schedule(1, SECONDS, PIPELINES) if fault.kind in RANDOM]
+    assert len(faults) > 20 * SECONDS / 60
+
+
+def test_a_registry_goes_down_only_where_there_is_one() -> None:
+    def kinds(*pipelines: str) -> set[Kind]:
+        return {fault.kind for fault in schedule(1, SECONDS, pipelines)}
+
+    assert kinds("south") - kinds("north") == {Kind.CUT_REGISTRY}
 
 
 def test_only_the_kinds_that_were_asked_for_come_up_beside_scheduled_jobs() -> None:

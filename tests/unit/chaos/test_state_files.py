@@ -11,11 +11,14 @@ TEXT = b"v1\n{}\n{}"
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
+    checkpoint = tmp_path / "speed"
     for name in ("offsets/9", "offsets/10", "offsets/.10.crc", "commits/9", "metadata", "state/0/1/2.zip"):
-        file = tmp_path / name
+        file = checkpoint / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(TEXT)
-    return tmp_path
+    for beside in ("note", "progress"):
+        (tmp_path / f"speed.{beside}.json").write_bytes(TEXT)
+    return checkpoint
 
 
 @pytest.mark.parametrize(
@@ -25,13 +28,17 @@ def checkpoint(tmp_path: Path) -> Path:
         ("commits", "commits/9"),
         ("metadata", "metadata"),
         ("state", "state/0/1/2.zip"),
+        ("note", "../speed.note.json"),
+        ("progress", "../speed.progress.json"),
     ],
 )
 def test_the_newest_file_is_torn(checkpoint: Path, which: str, name: str) -> None:
-    assert file_to_tear(checkpoint, which) == checkpoint / name
+    found = file_to_tear(checkpoint, which)
+    assert found is not None
+    assert found.samefile(checkpoint / name)
 
 
-@pytest.mark.parametrize("which", ["offsets", "commits", "metadata", "state"])
+@pytest.mark.parametrize("which", ["offsets", "commits", "metadata", "state", "note", "progress"])
 def test_a_checkpoint_without_such_a_file_has_none(tmp_path: Path, which: str) -> None:
     assert file_to_tear(tmp_path, which) is None
 

@@ -69,6 +69,15 @@ def test_a_refusal_that_says_to_start_again_has_to_end_when_the_other_run_is_gon
     assert jobs.rules() == {"what a refusal tells to do leads back"}
 
 
+@pytest.mark.parametrize("is_quiet", [True, False])
+def test_a_configuration_is_refused_only_while_a_permission_is_lost(jobs: SmallJobs, is_quiet: bool) -> None:
+    jobs.tell("publish_stream", 2, "the cluster of the output topic does not allow it")
+    jobs.is_quiet = is_quiet
+    jobs.supervisor.start()
+    jobs.until(lambda: ends(jobs, "north/publish") > 1, "it has been started again")
+    assert jobs.rules() == ({"a stream runs until it is stopped"} if is_quiet else set())
+
+
 def test_damage_that_is_reported_with_1_again_and_again_is_a_violation(jobs: SmallJobs) -> None:
     jobs.tell("speed_stream", 1, "JSONDecodeError")
     jobs.supervisor.start()

@@ -1,7 +1,7 @@
 """The traffic depends on its seed alone, and holds what the oracle has rules for."""
 
 from collections import Counter
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from chaos.traffic import DAYS, MAX_FUTURE, Reading, Refused, Skew, Sort, judge, traffic
 
@@ -29,6 +29,14 @@ def test_each_sort_and_each_reason_comes_up() -> None:
 def test_only_what_is_sent_broken_breaks_the_contract_where_clocks_are_right() -> None:
     for send in traffic(1, SECONDS, RATE):
         assert isinstance(judge(send.value, send.timestamp_ms), Refused) == (send.sort is Sort.BROKEN)
+
+
+def test_of_two_reasons_the_first_of_the_list_counts() -> None:
+    reading = Reading("m", 1, datetime(2024, 3, 2, 12, tzinfo=UTC), -1.0)
+    sent_ms = round(reading.measured_at.timestamp() * 1000)
+    early_ms = round((reading.measured_at - 2 * MAX_FUTURE).timestamp() * 1000)
+    assert judge(reading.document(), sent_ms) == Refused("rule_failed")
+    assert judge(reading.document(), early_ms) == Refused("event_time_future")
 
 
 def test_a_record_says_exactly_what_was_measured() -> None:
