@@ -270,6 +270,7 @@ def test_what_a_new_cluster_had_deleted_keeps_days_from_being_certified(regions:
         run(lake, ONE)
 
 
+@pytest.mark.thorough
 def test_a_backfill_reads_one_cluster_while_both_ingests_go_on_and_the_night_is_exact(
     regions: Regions,
 ) -> None:
