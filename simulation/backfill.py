@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 
 from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
+from pipelines.delta.backfill_writer import IngestCheckpoint
 from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.delta.epochs import Stamp, application
 from pipelines.delta.fencing import claimed, written
@@ -94,6 +95,10 @@ class ModelBackfill(ModelIngest):
     def whole_from(self) -> str | None:
         """Return what bronze says of the first day that retention has left whole."""
         return self._property(_KEPT)
+
+    def others(self) -> Sequence[IngestCheckpoint]:
+        """Return none: there is one cluster."""
+        return ()
 
     def begin(self) -> BronzeTransaction:
         """Begin a transaction on bronze."""

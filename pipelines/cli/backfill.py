@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -22,15 +23,14 @@ from rich.progress import (
 )
 
 from pipelines.cli.job_runner import Job, JobFailed, run_job
-from pipelines.cli.options import CommonOptions, LogFormat, common_options, once
-from pipelines.config.clusters import require_one_cluster
+from pipelines.cli.options import CommonOptions, LogFormat, cluster_option, common_options, once
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.durations import about
 from pipelines.kafka.backfill_plan import BackfillSpan, PartitionPlan
 from pipelines.kafka.backfill_run import Backfill, BackfillProgress, Tell
 from pipelines.spark.pipeline import Pipeline
-from pipelines.steps.backfill import OffsetsGone
+from pipelines.steps.backfill import OffsetsGone, source_of
 from pipelines.steps.backfill import backfill as copy_missing
 
 _OFFSETS: Final = re.compile(r"([0-9]{1,9}):([0-9]{1,18})(?:\.\.([0-9]{1,18}))?")
@@ -41,6 +41,7 @@ _log = logging.getLogger(__name__)
 
 @click.command()
 @common_options
+@cluster_option
 @once(
     "--from",
     "since",
@@ -80,7 +81,8 @@ def backfill(
     It reads what lies before the position of ingest. If a run is stopped or dies, run the command again: it
     reads what is still missing. Ends with exit code 4 if Kafka no longer has offsets that bronze lacks.
     """
-    asked = span_of(since, until, offsets)
+    # The whole configuration has the other ingests, which write to the same bronze.
+    asked = replace(span_of(since, until, offsets), cluster=common.pop("cluster"))
     if rate:
         common["settings"] = (*common["settings"], f"backfill.max_offsets_per_second={rate}")
     options = CommonOptions(**common)
@@ -94,7 +96,7 @@ def backfill(
         return summary_of(done, dry_run=dry_run)
 
     def check(config: PipelineConfig, contract: DataContract) -> None:
-        require_one_cluster(config.kafka.clusters, "backfill")
+        source_of(config, asked.cluster)
 
     run_job(Job("backfill", body, check), options)
 

@@ -59,7 +59,11 @@ _secret = click.option(
     callback=_like(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", "oncelake"),
     help="The secret (Databricks: the scope) that has each environment variable under its name.",
 )
-_partitions = click.option("--partitions", type=_NUMBER, help="Partitions of the topic.")
+_partitions = click.option(
+    "--partitions",
+    type=_NUMBER,
+    help="Partitions of the topic; of several clusters, of the one that has the fewest.",
+)
 _out = click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
@@ -96,7 +100,9 @@ def kubernetes(out: Path | None, **named: Any) -> None:
     callback=_like(r"(StatefulSet|Deployment)/[a-z0-9]([a-z0-9.-]*[a-z0-9])?", "StatefulSet/spark-worker"),
     help="Scale the workers of a Spark cluster. Default: start runs of the streams when there is a backlog.",
 )
-@_partitions
+@click.option(
+    "--partitions", type=_NUMBER, help="Partitions of the topic; of several clusters, of all together."
+)
 @click.option("--rate-in", type=_RATE, help="Records that come each second.")
 @click.option("--rate-out", type=_RATE, help="Records that one executor processes each second.")
 @click.option(

@@ -27,8 +27,6 @@ SEPARATOR: Final = "/"
 """Between the name of a cluster and that of its topic; Kafka refuses it in the name of a topic."""
 
 NOT_SUPPORTED: Final[Mapping[str, str]] = {
-    "backfill": "what it appends has to keep to the order of several ingests",
-    "deploy": "the files that it makes start one ingest_stream",
     "rack": "it asks one cluster; kafka.rack works for each",
     "batch.seal_by: bronze": "a newest record in bronze says nothing of other clusters",
 }
@@ -137,6 +135,19 @@ def require_one_cluster(clusters: Collection[str], what: str) -> None:
     """
     if clusters:
         raise ConfigError(f"oncelake {what}: {unsupported(what)}; found {', '.join(clusters)}")
+
+
+def require_not_retired(kafka: "_Kafka") -> None:
+    """Make sure that no run reads from a cluster that nightly runs do not ask.
+
+    Raises:
+        ConfigError: it would.
+    """
+    if kafka.retired:
+        raise ConfigError(
+            f"{kafka.setting('retired')}: found true, expected false to read from this cluster, which"
+            " nightly runs do not ask: what it has could be missing from certified days. Remove the setting"
+        )
 
 
 class _Kafka(Protocol):

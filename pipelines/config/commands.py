@@ -4,7 +4,7 @@ from typing import Final
 
 from pipelines.config.model import PipelineConfig
 
-_OF_CLUSTER: Final = ("ingest_stream", "checkpoint reset", "reconcile", "doctor")
+_OF_CLUSTER: Final = ("ingest_stream", "checkpoint reset", "reconcile", "doctor", "backfill")
 
 
 def of_pipeline(config: PipelineConfig) -> str:

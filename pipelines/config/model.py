@@ -414,6 +414,7 @@ class PipelineConfig(_Model):
     def backfill_kafka(self) -> KafkaConfig:
         """The topic as `oncelake backfill` reads it: with a `client.id` of its own, for quotas of brokers."""
         client = self.backfill.client_id.format(env=self.env, pipeline=self.name)
+        client = f"{client}.{self.cluster}" if self.cluster else client
         return self.kafka.model_copy(update={"options": {**self.kafka.options, "client.id": client}})
 
     def checkpoint(self, query: Query) -> str:

@@ -51,6 +51,16 @@ STREAMS: Final[Mapping[Query, Stream]] = {
 """All streams, in the order of the data."""
 
 
+def port_offset(stream: Stream, cluster: int) -> int:
+    """Return what is added to `metrics.port` for a stream.
+
+    Args:
+        stream: the stream.
+        cluster: the place among the clusters of the one that it reads; 0 is the first, or all.
+    """
+    return len(STREAMS) - 1 + cluster if cluster else stream.port
+
+
 def writer_of(layer: Layer) -> Stream:
     """Return the stream that makes a table, which must not be the batch table."""
     return next(stream for stream in STREAMS.values() if layer in stream.writes)

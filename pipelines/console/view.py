@@ -111,11 +111,15 @@ class RackFigures:
         mode: `kafka.rack.mode`.
         shares: the share by mode; empty if no broker has a rack.
         hints: what would raise it.
+        cluster: the cluster that has the topic; None for the first.
+        failure: why nothing of it is known; None if it is.
     """
 
     mode: RackMode
     shares: Mapping[RackMode, float] = field(default_factory=dict)
     hints: tuple[str, ...] = ()
+    cluster: str | None = None
+    failure: str | None = None
 
 
 @dataclass(frozen=True)
@@ -124,13 +128,11 @@ class ClusterFigures:
 
     Attributes:
         stages: the lag of all stages, in the order of the data.
-        racks: what of the topic can be read within a rack; None if that is not known.
-        rack_failure: why it is not.
+        racks: what of the topic can be read within a rack, for each cluster that is not retired.
     """
 
     stages: tuple[DiagnosedStage, ...] = ()
-    racks: RackFigures | None = None
-    rack_failure: str | None = None
+    racks: tuple[RackFigures, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,14 @@ earlier `_ingested_at` than those that were committed before it. Ingest gives th
 micro-batch was planned, long before its commit. So records that are appended beside it are written to files
 first, as of a moment. They are committed when all micro-batches that were planned before that moment are, and
 written once more if one that was planned later is.
+
+Of several clusters each has an ingest, and each keeps to an order of its own: a micro-batch may be committed
+after later ones of others. What is appended follows all that any of them has committed, so that an audit of
+an older bronze takes none of it for a part of that. Only the planned micro-batches of the cluster that it
+comes from are waited for.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
@@ -34,7 +39,7 @@ _WAIT_S: Final = 60.0
 
 @dataclass(frozen=True)
 class _Ingest:
-    """Where ingest is.
+    """Where an ingest is.
 
     Attributes:
         committed: when its last micro-batch in bronze was planned.
@@ -61,20 +66,27 @@ class Draft(Protocol):
         """Commit what was written, and the stamp; return the version that this made."""
 
 
-class BackfillTable(Clock, Protocol[Records_contra]):
-    """Bronze, and ingest's checkpoint."""
+class IngestCheckpoint(Protocol):
+    """The checkpoint of an ingest that writes to bronze."""
+
+    def files(self) -> QueryFiles:
+        """Return what it says."""
+
+    def plan(self, batch: int) -> Plan | None:
+        """Return the plan of a micro-batch; None if there is none."""
+
+
+class BackfillTable(IngestCheckpoint, Clock, Protocol[Records_contra]):
+    """Bronze, and the checkpoint of the ingest whose topic is read."""
+
+    def others(self) -> Sequence[IngestCheckpoint]:
+        """Return the checkpoints of the other ingests that write to bronze: one for each further cluster."""
 
     def begin(self) -> Any:
         """Begin a transaction on the newest version, a `Draft`."""
 
     def write(self, draft: Any, records: Records_contra, at: datetime) -> int:
         """Write records as of a moment to files that no commit names; return how many."""
-
-    def files(self) -> QueryFiles:
-        """Return what the checkpoint of ingest says."""
-
-    def plan(self, batch: int) -> Plan | None:
-        """Return the plan of a micro-batch of ingest; None if there is none."""
 
     def newest_since(self, moment: datetime) -> datetime | None:
         """Return the newest ingestion in bronze, of those since a moment."""
@@ -141,7 +153,7 @@ class BackfillWriter(Generic[Records]):
 
         It lies before a planned micro-batch only if that one does not come.
         """
-        following = max(self.newest, _ingest(self.table, transaction).committed) + _NEXT
+        following = max(self.newest, _committed(self.table, transaction)) + _NEXT
         return following if self.stands_still else max(following, self.table.now())
 
     def _commit(self, draft: Draft, at: datetime, stamp: Stamp) -> bool:
@@ -151,13 +163,17 @@ class BackfillWriter(Generic[Records]):
             self.require()
             transaction: Draft = self.table.begin()
             self._require_same_retention()
-            # A commit of ingest is a conflict from here on.
+            # A commit of an ingest is a conflict from here on.
             ingest = _ingest(self.table, transaction)
-            if ingest.committed >= at or not transaction.adopt(draft):
+            others = [_ingest(each, transaction) for each in self.table.others()]
+            has_passed = any(each.committed >= at for each in (ingest, *others))
+            # No two micro-batches are of the same moment, by which the index tells them apart.
+            is_taken = any(each.planned == at for each in others)
+            if has_passed or is_taken or not transaction.adopt(draft):
                 return False
             if ingest.planned is not None and ingest.planned < at:
                 if self.table.elapsed_s() > until:
-                    self.stands_still = True
+                    self._stand_still()
                     return False
                 self.table.pause(_LOOK_EVERY_S)
                 continue
@@ -174,6 +190,20 @@ class BackfillWriter(Generic[Records]):
                 return False
             return True
 
+    def _stand_still(self) -> None:
+        """Note that a planned micro-batch does not come, so that the next attempt lies before it.
+
+        Raises:
+            InfrastructureError: that attempt lay behind it all the same, since other ingests have gone on.
+        """
+        if self.stands_still:
+            raise InfrastructureError(
+                f"{self.path}: ingest_stream has planned a micro-batch and does not commit it, while those of"
+                " other clusters have committed later ones, so a chunk cannot come before it; start that"
+                " ingest_stream, or wait until it has, and start again: what was written stays"
+            )
+        self.stands_still = True
+
     def _require_same_retention(self) -> None:
         """Make sure that retention has not begun to remove what this would bring back."""
         if self.table.whole_from() != self.whole_from:
@@ -185,15 +215,20 @@ class BackfillWriter(Generic[Records]):
 
 def newest_ingestion(table: BackfillTable[Any]) -> datetime:
     """Return the newest ingestion in bronze; what came before the last micro-batch of ingest is not read."""
-    committed = _ingest(table, table.begin()).committed
+    committed = _committed(table, table.begin())
     return max(committed, table.newest_since(committed) or ALWAYS)
 
 
-def _ingest(table: BackfillTable[Any], transaction: Draft) -> _Ingest:
-    """Return where ingest is; its next commit is then a conflict for the transaction."""
-    query = table.files().query
+def _committed(table: BackfillTable[Any], transaction: Draft) -> datetime:
+    """Return when the last micro-batch that an ingest has committed was planned."""
+    return max(_ingest(each, transaction).committed for each in (table, *table.others()))
+
+
+def _ingest(checkpoint: IngestCheckpoint, transaction: Draft) -> _Ingest:
+    """Return where an ingest is; its next commit is then a conflict for the transaction."""
+    query = checkpoint.files().query
     if query is None:
         return _Ingest()
     batch = transaction.number_taken(query)
-    committed, planned = (table.plan(number) for number in (batch, batch + 1))
+    committed, planned = (checkpoint.plan(number) for number in (batch, batch + 1))
     return _Ingest(committed.at if committed else ALWAYS, planned.at if planned else None)

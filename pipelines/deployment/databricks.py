@@ -6,6 +6,7 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from pipelines import __version__
+from pipelines.deployment.described import StreamProcess
 from pipelines.deployment.files import DeploymentFile, json_file
 from pipelines.deployment.pods import Pods
 from pipelines.errors import AuditFailed, ConfigError
@@ -32,7 +33,7 @@ class Clusters:
         node_type: the type of all nodes.
         workers: their number at least.
         most_workers: their number at most; None for a fixed number.
-        partitions: of the topic, which limit those of ingest; None if unknown.
+        partitions: of the topic, which limit those of each ingest; None if unknown.
         files: the folder with `jobs`, `conf`, `data_contracts`, the wheel, and in `jars` Oncelake's jar.
     """
 
@@ -59,10 +60,7 @@ def databricks_files(pods: Pods, clusters: Clusters) -> list[DeploymentFile]:
     if most < clusters.workers:
         raise ConfigError(f"--max-workers {most}: expected at least --workers, {clusters.workers}")
     described, zone = pods.described, pods.described.contract.day_time_zone
-    streams: dict[str, dict[str, Any]] = {
-        each.job: {"continuous": {"pause_status": "UNPAUSED", "task_retry_mode": "ON_FAILURE"}}
-        for each in described.streams
-    }
+    always = {"continuous": {"pause_status": "UNPAUSED", "task_retry_mode": "ON_FAILURE"}}
     scheduled: dict[str, dict[str, Any]] = {
         job: {
             "schedule": {
@@ -74,10 +72,25 @@ def databricks_files(pods: Pods, clusters: Clusters) -> list[DeploymentFile]:
         }
         for job, at in (("nightly_batch", described.nightly_at), ("maintain", described.maintain_at))
     }
-    return [
-        json_file(f"{job}.json", _job(pods, clusters, job, when))
-        for job, when in {**streams, **scheduled}.items()
-    ]
+    streams = (
+        json_file(f"{_name(each)}.json", _stream(pods, clusters, each, always))
+        for each in described.processes
+    )
+    others = (json_file(f"{job}.json", _job(pods, clusters, job, when)) for job, when in scheduled.items())
+    return [*streams, *others]
+
+
+def _name(process: StreamProcess) -> str:
+    return f"{process.job}-{process.cluster}" if process.cluster else process.job
+
+
+def _stream(pods: Pods, clusters: Clusters, process: StreamProcess, when: dict[str, Any]) -> dict[str, Any]:
+    job = _job(pods, clusters, process.job, when)
+    if process.cluster:
+        job["name"] += f"@{process.cluster}"
+        (task,) = job["tasks"]
+        task["spark_python_task"]["parameters"] += process.options
+    return job
 
 
 def _job(pods: Pods, clusters: Clusters, job: str, when: dict[str, Any]) -> dict[str, Any]:

@@ -10,24 +10,18 @@ from typing import Final
 
 import yaml
 
-from pipelines.config.clusters import require_one_cluster
 from pipelines.config.loader import load_config, raw_settings, read_yaml
 from pipelines.config.model import PipelineConfig
 from pipelines.config.references import references_in, variables_in
-from pipelines.config.streams import STREAMS, Stream
+from pipelines.config.streams import STREAMS, Query, Stream, port_offset
 from pipelines.config.values import looks_secret
 from pipelines.contracts.contract import DataContract, load_contract
 from pipelines.errors import ConfigError
 
 # Stands for the value of a variable where the form of a setting is checked; nothing can have this name.
 _UNKNOWN: Final = "variable.invalid"
-_UNKNOWN_BY_KEY: Final = {
-    "kafka.bootstrap_servers": f"{_UNKNOWN}:9092",
-    "publish.bootstrap_servers": f"{_UNKNOWN}:9092",
-    "registry.url": f"https://{_UNKNOWN}",
-    "notify.webhook": f"https://{_UNKNOWN}",
-}
-_SECRET_SECTIONS: Final = ("kafka.secrets.", "registry.secrets.", "publish.secrets.", "notify.headers.")
+_UNKNOWN_URLS: Final = ("registry.url", "notify.webhook")
+_SECRET: Final = re.compile(r"((kafka(\.clusters\.[^.]+)?|registry|publish)\.secrets|notify\.headers)\..+")
 # A longer one with one hyphen may have its value behind the letter.
 _OPTION_NAME: Final = re.compile(r"-[A-Za-z]|--[A-Za-z][A-Za-z-]*")
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
@@ -37,6 +31,37 @@ _STEP: Final = timedelta(minutes=30)
 _HALF_A_DAY: Final = timedelta(hours=12)
 # Kubernetes allows 63 characters, and adds up to eleven to the names of what a CronJob makes.
 _LONGEST_SLUG: Final = 30
+
+
+@dataclass(frozen=True)
+class StreamProcess:
+    """A process that runs a stream: of ingest there is one for each cluster.
+
+    Attributes:
+        stream: the stream.
+        cluster: the cluster that it reads, by its name; None for the first, or for all of them.
+        port: what is added to `metrics.port`.
+    """
+
+    stream: Stream
+    cluster: str | None
+    port: int
+
+    @property
+    def job(self) -> str:
+        """The job."""
+        return self.stream.job
+
+    @property
+    def part(self) -> str:
+        """What it is of the pipeline, in a word: `ingest`, or `ingest-CLUSTER`."""
+        part = self.job.removesuffix("_stream")
+        return f"{part}-{self.cluster}" if self.cluster else part
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options of the job that name the cluster."""
+        return ("--cluster", self.cluster) if self.cluster else ()
 
 
 @dataclass(frozen=True)
@@ -70,10 +95,23 @@ class Described:
         return f"{slug[: _LONGEST_SLUG - 7].rstrip('-')}-{sha256(self.config.name.encode()).hexdigest()[:6]}"
 
     @property
-    def streams(self) -> tuple[Stream, ...]:
-        """The streams that it has, in the order of the data."""
-        has_publish = self.config.publish is not None
-        return tuple(each for query, each in STREAMS.items() if query != "publish" or has_publish)
+    def processes(self) -> tuple[StreamProcess, ...]:
+        """The processes of its streams, in the order of the data: of ingest one for each cluster."""
+        return tuple(each for query in self.config.streams for each in self._processes(query))
+
+    @property
+    def asked(self) -> tuple[PipelineConfig, ...]:
+        """The configuration of the source of each cluster that is not retired, the first cluster's first."""
+        return tuple(each for each in self.config.sources() if not each.kafka.retired)
+
+    def _processes(self, query: Query) -> Iterator[StreamProcess]:
+        stream = STREAMS[query]
+        if query != "ingest":
+            yield StreamProcess(stream, None, port_offset(stream, 0))
+            return
+        for source in self.asked:
+            number = source.kafka.number
+            yield StreamProcess(stream, source.cluster, port_offset(stream, number))
 
     @property
     def nightly_at(self) -> timedelta:
@@ -161,12 +199,8 @@ def describe(name: str, *, env: str, conf_dir: Path, contracts_dir: Path) -> Des
         raise ConfigError(f"--env {env}: expected letters, digits, '.', '_' and '-'; rename the folder")
     read = raw_settings(name, env=env, conf_dir=conf_dir)
     raw = read.merged
-    clusters = {key.split(".")[2] for key in raw if key.startswith("kafka.clusters.")}
-    require_one_cluster(sorted(clusters), "deploy")
     stand_ins = {
-        reference: _UNKNOWN_BY_KEY.get(key, _UNKNOWN)
-        for key, text in raw.items()
-        for reference in references_in(text)
+        reference: _stand_in(key, reference) for key, text in raw.items() for reference in references_in(text)
     }
     try:
         config = load_config(name, env=env, conf_dir=conf_dir, environ=stand_ins)
@@ -182,6 +216,13 @@ def describe(name: str, *, env: str, conf_dir: Path, contracts_dir: Path) -> Des
         f"data_contracts/{config.contract}": _values(contracts_dir / config.contract)
     }
     return Described(config, contract, raw, files)
+
+
+def _stand_in(key: str, reference: str) -> str:
+    """Return what stands for a reference in a setting; addresses of clusters may not be the same."""
+    if key.endswith("bootstrap_servers"):
+        return f"x{sha256(reference.encode()).hexdigest()[:8]}.{_UNKNOWN}:9092"
+    return f"https://{_UNKNOWN}" if key in _UNKNOWN_URLS else _UNKNOWN
 
 
 def _refuse_secrets(files: Mapping[str, Mapping[str, str]], known: Collection[str]) -> None:
@@ -210,7 +251,7 @@ def _is_command_without_secrets(text: str, known: Collection[str]) -> bool:
 
 def _holds_secret(key: str, text: str) -> bool:
     """Return whether a setting has a secret, or a part of one, in its text."""
-    if key == "notify.webhook" or key.startswith(_SECRET_SECTIONS):
+    if key == "notify.webhook" or _SECRET.fullmatch(key):
         return not _is_variable(text)
     if not key.startswith("spark.conf."):
         return False

@@ -1,10 +1,12 @@
 """KEDA: runs to the end of the backlog between none and one, or executors by the backlog."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final
 
+from pipelines.config.model import PipelineConfig
 from pipelines.deployment.files import DeploymentFile, Document, yaml_file
 from pipelines.deployment.kubernetes import SCALING, base_file, job_spec
 from pipelines.deployment.pods import Pods
@@ -31,12 +33,13 @@ class Workers:
     Attributes:
         kind: `StatefulSet` or `Deployment`.
         name: the object whose pods are the workers of a Spark cluster, one executor in each.
-        partitions: of the topic.
+        partitions: of the topic; of several clusters, of all together.
         rate_in: records that come each second.
         rate_out: records that one executor processes each second.
         catch_up: how long it may take until a backlog is worked off.
         cooldown: how long a smaller number must do until executors end.
         most: executors at most; None for as many as there are partitions.
+        clusters: how many clusters have a backlog.
     """
 
     kind: str
@@ -47,6 +50,7 @@ class Workers:
     catch_up: timedelta
     cooldown: timedelta = SHORTEST_COOLDOWN
     most: int | None = None
+    clusters: int = 1
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class Scale:
     Attributes:
         least: the fewest that process more than comes.
         most: at most.
-        threshold: records of the backlog for each of them.
+        threshold: records of the backlog of a cluster for each of them.
     """
 
     least: int
@@ -70,6 +74,9 @@ def scale_of(workers: Workers) -> Scale:
     With L records of backlog, KEDA wants n = L / threshold executors, and at least `least`. They work off
     n x rate_out - rate_in records each second, which must be L / catch_up. That holds for every L if it holds
     for L = least x threshold, hence threshold = catch_up x (rate_out - rate_in / least).
+
+    Of several clusters KEDA takes the one that wants most. All k of them together have at most k times its
+    backlog, so the threshold is a k-th of that.
 
     Raises:
         ConfigError: the figures contradict each other, or a limit.
@@ -93,7 +100,7 @@ def scale_of(workers: Workers) -> Scale:
             " (docs/performance.md)"
         )
     seconds = workers.catch_up / timedelta(seconds=1)
-    threshold = math.floor(seconds * (workers.rate_out - workers.rate_in / least))
+    threshold = math.floor(seconds * (workers.rate_out - workers.rate_in / least) / workers.clusters)
     if threshold < 1:
         raise ConfigError(
             f"--catch-up {format_interval(workers.catch_up)}: expected a time in which an executor"
@@ -113,15 +120,25 @@ def keda_files(pods: Pods, workers: Workers | None) -> list[DeploymentFile]:
     Raises:
         ConfigError: the backlog cannot be seen by KEDA, or a limit is not kept.
     """
-    trigger = _trigger(pods, 1 if workers is None else scale_of(workers).threshold)
-    auth = [_authentication(pods)] if "authenticationRef" in trigger else []
-    secrets = [_SECRETS.format(*_USER_KEYS, pods.place.secret)] if auth else []
+    sources = pods.described.asked
+    if workers is None and len(sources) > 1:
+        raise ConfigError(_ONE_AFTER_ANOTHER)
+    workers = workers and replace(workers, clusters=len(sources))
+    threshold = 1 if workers is None else scale_of(workers).threshold
+    triggers = [_trigger(pods, source, threshold) for source in sources]
+    secured = [
+        source.cluster
+        for source, trigger in zip(sources, triggers, strict=True)
+        if "authenticationRef" in trigger
+    ]
+    auth = [_authentication(pods, cluster) for cluster in secured]
+    secrets = [_SECRETS.format(*_user_keys(cluster), pods.place.secret) for cluster in secured]
     if workers is not None:
         return [
             yaml_file(
                 "scaled-object.yaml",
-                [*SCALING, *_of_workers(workers, trigger), _GROUP, *secrets],
-                [*auth, _object(pods, workers, trigger)],
+                [*SCALING, *_of_workers(workers, triggers), _GROUP, *secrets],
+                [*auth, _object(pods, workers, triggers)],
             )
         ]
     first = {
@@ -134,11 +151,16 @@ def keda_files(pods: Pods, workers: Workers | None) -> list[DeploymentFile]:
         base_file(pods),
         yaml_file("first-run.yaml", [_FIRST], [first]),
         yaml_file(
-            "scaled-job.yaml", [*SCALING, _JOBS, _GROUP, *secrets], [*auth, _scaled_job(pods, trigger)]
+            "scaled-job.yaml", [*SCALING, _JOBS, _GROUP, *secrets], [*auth, _scaled_job(pods, triggers)]
         ),
     ]
 
 
+_ONE_AFTER_ANOTHER: Final = (
+    "oncelake deploy keda: expected --workers for a pipeline with several clusters (kafka.clusters): without"
+    " it a run takes the streams one after the other, so a cluster that is down would stop those of the"
+    " others; let the streams run all the time (oncelake deploy kubernetes), and scale the workers"
+)
 _GROUP: Final = (
     "The backlog is that of the consumer group to which ingest commits what is in bronze. Until the first"
     " commit KEDA counts all offsets of the topic (offsetResetPolicy: earliest), deleted ones as well, so"
@@ -161,18 +183,26 @@ _SECRETS: Final = (
 )
 
 
-def _of_workers(workers: Workers, trigger: Document) -> list[str]:
-    from_env = sorted(value for key, value in trigger["metadata"].items() if key.endswith("FromEnv"))
+def _of_workers(workers: Workers, triggers: Sequence[Document]) -> list[str]:
+    settings = [pair for trigger in triggers for pair in trigger["metadata"].items()]
+    from_env = sorted({value for key, value in settings if key.endswith("FromEnv")})
     scale = scale_of(workers)
+    of_one = " of one cluster" if workers.clusters > 1 else ""
     computed = (
         f"Computed from {workers.rate_in:g} records per second that come, {workers.rate_out:g} that one"
         " executor processes (oncelake lag shows rates), and a backlog that is to be gone in"
         f" {format_interval(workers.catch_up)}: {scale.least} executors keep up, one more for each"
-        f" {scale.threshold} records, and at most {scale.most} for {workers.partitions} partitions."
+        f" {scale.threshold} records{of_one}, and at most {scale.most} for {workers.partitions} partitions."
     )
-    return [_ONE_EACH, computed, *(_FROM_ENV.format(name) for name in from_env)]
+    several = [_SEVERAL.format(workers.clusters)] if workers.clusters > 1 else []
+    return [_ONE_EACH, computed, *several, *(_FROM_ENV.format(name) for name in from_env)]
 
 
+_SEVERAL: Final = (
+    "There is a trigger for each of the {0} clusters, and the one that wants most executors decides. It"
+    " counts as if the others had as large a backlog, so that all are worked off in time, however much each"
+    " has. While a cluster does not answer, the others can still start executors, and none are ended."
+)
 _FROM_ENV: Final = "KEDA takes {0} from the workers' container, which needs this environment variable."
 
 
@@ -181,20 +211,31 @@ _ONE_EACH: Final = (
 )
 
 
-def _trigger(pods: Pods, threshold: int) -> dict[str, Any]:
-    described = pods.described
-    config, options = described.config, described.config.kafka.options
-    described.require_known("ingest.offsets_group", *(f"kafka.options.{name}" for name in _DECIDING))
+def _trigger(pods: Pods, config: PipelineConfig, threshold: int) -> dict[str, Any]:
+    """Return the trigger of a cluster.
+
+    Args:
+        pods: of the pipeline.
+        config: the configuration of the cluster's source.
+        threshold: records of its backlog for each executor, or run.
+    """
+    described, kafka = pods.described, config.kafka
+    options, servers, topic = kafka.options, kafka.setting("bootstrap_servers"), kafka.setting("topic")
+    deciding = [kafka.setting(f"options.{name}") for name in _DECIDING]
+    described.require_known("ingest.offsets_group", *deciding)
     if config.offsets_group is None:
         raise ConfigError(
             "ingest.offsets_group: expected the name of a group, got null: KEDA sees the backlog by its"
             " offsets; remove the setting"
         )
     metadata = {
+        **_of("bootstrapServers", described.variable(servers), kafka.bootstrap_servers),
+        # What a cluster leaves out is as in `kafka`.
         **_of(
-            "bootstrapServers", described.variable("kafka.bootstrap_servers"), config.kafka.bootstrap_servers
+            "topic",
+            described.variable(topic if topic in described.raw else "kafka.topic"),
+            kafka.topic,
         ),
-        **_of("topic", described.variable("kafka.topic"), config.kafka.topic),
         "consumerGroup": config.offsets_group,
         "lagThreshold": str(threshold),
         # A record that waits for more would not be in bronze when its day is sealed.
@@ -211,12 +252,12 @@ def _trigger(pods: Pods, threshold: int) -> dict[str, Any]:
         mechanism = options.get("sasl.mechanism", "GSSAPI").upper()
         if mechanism not in _MECHANISMS:
             raise ConfigError(
-                f"kafka.options.sasl.mechanism: expected {', '.join(_MECHANISMS)}, got {mechanism}, which"
-                " needs further settings of KEDA: write its TriggerAuthentication yourself, from the"
-                " output for one of these"
+                f"{kafka.setting('options.sasl.mechanism')}: expected {', '.join(_MECHANISMS)}, got"
+                f" {mechanism}, which needs further settings of KEDA: write its TriggerAuthentication"
+                " yourself, from the output for one of these"
             )
         metadata["sasl"] = _MECHANISMS[mechanism]
-        trigger["authenticationRef"] = {"name": pods.name("kafka")}
+        trigger["authenticationRef"] = {"name": pods.name_for("kafka", config.cluster)}
     return trigger
 
 
@@ -225,12 +266,17 @@ def _of(name: str, variable: str | None, value: str) -> dict[str, str]:
     return {f"{name}FromEnv": variable} if variable else {name: value}
 
 
-def _authentication(pods: Pods) -> Document:
-    parameters = zip(("username", "password"), _USER_KEYS, strict=True)
+def _user_keys(cluster: str | None) -> tuple[str, ...]:
+    """Return the keys of the secret that have user and password for a cluster."""
+    return tuple(f"{key}.{cluster}" if cluster else key for key in _USER_KEYS)
+
+
+def _authentication(pods: Pods, cluster: str | None) -> Document:
+    parameters = zip(("username", "password"), _user_keys(cluster), strict=True)
     return {
         "apiVersion": "keda.sh/v1alpha1",
         "kind": "TriggerAuthentication",
-        "metadata": pods.metadata("kafka"),
+        "metadata": {**pods.metadata("kafka"), "name": pods.name_for("kafka", cluster)},
         "spec": {
             "secretTargetRef": [
                 {"parameter": parameter, "name": pods.place.secret, "key": key}
@@ -242,11 +288,11 @@ def _authentication(pods: Pods) -> Document:
 
 def _run(pods: Pods, part: str) -> dict[str, Any]:
     """Return a job that runs all streams once, in the order of the data."""
-    containers = [pods.container(each.job, "--once") for each in pods.described.streams]
+    containers = [pods.container(each.job, *each.options, "--once") for each in pods.described.processes]
     return job_spec(pods, part, containers, _PERMANENT, _ONCE_S)
 
 
-def _scaled_job(pods: Pods, trigger: Document) -> Document:
+def _scaled_job(pods: Pods, triggers: Sequence[Document]) -> Document:
     return {
         "apiVersion": "keda.sh/v1alpha1",
         "kind": "ScaledJob",
@@ -261,12 +307,12 @@ def _scaled_job(pods: Pods, trigger: Document) -> Document:
             # Runs that are going on end before one of a new version starts.
             "rollout": {"strategy": "gradual"},
             "scalingStrategy": {"strategy": "default"},
-            "triggers": [trigger],
+            "triggers": [*triggers],
         },
     }
 
 
-def _object(pods: Pods, workers: Workers, trigger: Document) -> Document:
+def _object(pods: Pods, workers: Workers, triggers: Sequence[Document]) -> Document:
     scale, cooldown_s = scale_of(workers), int(workers.cooldown / timedelta(seconds=1))
     down = {"scaleDown": {"stabilizationWindowSeconds": min(cooldown_s, 3_600)}}
     return {
@@ -280,6 +326,6 @@ def _object(pods: Pods, workers: Workers, trigger: Document) -> Document:
             "minReplicaCount": scale.least,
             "maxReplicaCount": scale.most,
             "advanced": {"horizontalPodAutoscalerConfig": {"behavior": down}},
-            "triggers": [trigger],
+            "triggers": [*triggers],
         },
     }

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from pipelines.config.streams import Stream
+from pipelines.deployment.described import StreamProcess
 from pipelines.deployment.files import DeploymentFile, Document, yaml_file
 from pipelines.deployment.pods import Pods, cron, failing_for_good
 from pipelines.errors import AuditFailed, ConfigError, SourceError
@@ -35,9 +35,10 @@ def kubernetes_files(pods: Pods) -> list[DeploymentFile]:
     Raises:
         ConfigError: the configuration does not fit into a ConfigMap, or a setting cannot be read here.
     """
-    streams = [document for each in pods.described.streams for document in _stream(pods, each)]
+    processes = pods.described.processes
+    streams = [document for each in processes for document in _stream(pods, each)]
     racks = [_ZONES] if pods.rack_environment() else []
-    ports = [port for each in pods.described.streams if (port := pods.metrics_port(each))]
+    ports = [port for each in processes if (port := pods.metrics_port(each))]
     probes = "/healthz restarts a stream that is stuck." if ports else _NO_PROBES
     return [
         base_file(pods),
@@ -72,10 +73,10 @@ def base_file(pods: Pods) -> DeploymentFile:
     return yaml_file("base.yaml", [title, _IMAGE, network], pods.base())
 
 
-def _stream(pods: Pods, stream: Stream) -> list[Document]:
-    part = stream.job.removesuffix("_stream")
-    metadata, port = pods.metadata(part), pods.metrics_port(stream)
-    container = pods.container(stream.job)
+def _stream(pods: Pods, process: StreamProcess) -> list[Document]:
+    part = process.part
+    metadata, port = pods.of_process(process), pods.metrics_port(process)
+    container = pods.container(process.job, *process.options)
     named = [{"name": "metrics", "containerPort": port}] if port else []
     if port:
         container |= {"ports": named, "livenessProbe": _probe(port)}

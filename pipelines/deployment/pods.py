@@ -5,13 +5,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from pipelines import __version__
 from pipelines.config.references import variables_in
-from pipelines.config.streams import Stream
-from pipelines.deployment.described import Described
+from pipelines.deployment.described import Described, StreamProcess
 from pipelines.deployment.files import Document
 from pipelines.errors import ConfigError
 
@@ -22,6 +22,9 @@ _MOST_BYTES: Final = 1 << 20
 _MEMORY_UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _ENDPOINT: Final = "spark.hadoop.fs.s3a.endpoint"
 _GIB: Final = 1 << 30
+# Kubernetes allows 63 characters, and adds up to eleven to the names of what it makes for an object.
+_LONGEST_NAME: Final = 52
+_LEFT_OF_LONG: Final = 36
 _HTTP: Final = 80
 _HTTPS: Final = 443
 _DNS: Final = 53
@@ -72,6 +75,21 @@ class Pods:
         """Return the metadata of an object."""
         return {"name": self.name(part), "labels": self.labels(part)}
 
+    def name_for(self, part: str, cluster: str | None) -> str:
+        """Return the name of what is there for a cluster; no pipeline has two hyphens in a row in its own."""
+        name = self.name(part)
+        if cluster is None:
+            return name
+        whole = f"{name}--{cluster}"
+        if len(whole) <= _LONGEST_NAME:
+            return whole
+        return f"{name[:_LEFT_OF_LONG].rstrip('-')}--{sha256(whole.encode()).hexdigest()[:8]}"
+
+    def of_process(self, process: StreamProcess) -> dict[str, Any]:
+        """Return the metadata of what runs a stream."""
+        name = self.name_for(process.job.removesuffix("_stream"), process.cluster)
+        return {"name": name, "labels": self.labels(process.part)}
+
     def words(self, job: str, *more: str) -> list[str]:
         """Return the words that start a job, without the program."""
         config, home = self.described.config, self.place.home
@@ -93,13 +111,12 @@ class Pods:
 
     def rack_environment(self) -> list[dict[str, Any]]:
         """Return the variables that tell a container its zone, by the downward API; none without racks."""
-        variable = self.described.config.kafka.rack.executor_variable
-        if variable is None:
-            return []
-        return [
-            {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": _ZONE_LABEL}}},
-            {"name": _ATTRIBUTE, "value": f"$({variable})"},
+        named = dict.fromkeys(each.kafka.rack.executor_variable for each in self.described.asked)
+        variables = [name for name in named if name]
+        zones: list[dict[str, Any]] = [
+            {"name": name, "valueFrom": {"fieldRef": {"fieldPath": _ZONE_LABEL}}} for name in variables
         ]
+        return [*zones, *({"name": _ATTRIBUTE, "value": f"$({name})"} for name in variables[:1])]
 
     def container(self, job: str, *more: str) -> dict[str, Any]:
         """Return the container that runs a job."""
@@ -184,12 +201,12 @@ class Pods:
             },
         ]
 
-    def metrics_port(self, stream: Stream) -> int | None:
+    def metrics_port(self, process: StreamProcess) -> int | None:
         """Return the port at which a stream can be asked from outside its pod; None if it cannot."""
         self.described.require_known("metrics.host")
         metrics = self.described.config.metrics
         is_local = metrics.host in ("localhost", "::1") or metrics.host.startswith("127.")
-        return None if metrics.port is None or is_local else metrics.port + stream.port
+        return None if metrics.port is None or is_local else metrics.port + process.port
 
     def _key(self, name: str) -> dict[str, Any]:
         return {"name": self.place.secret, "key": name}
@@ -199,7 +216,7 @@ class Pods:
         return {"name": self.name("project"), "items": items}
 
     def _ingress(self) -> list[Document]:
-        ports = [port for each in self.described.streams if (port := self.metrics_port(each))]
+        ports = [port for each in self.described.processes if (port := self.metrics_port(each))]
         within = [{"from": [{"podSelector": {} if self._has_cluster() else {"matchLabels": self.labels()}}]}]
         return [*within, *([{"ports": [_tcp(port) for port in ports]}] if ports else [])]
 
@@ -225,8 +242,9 @@ class Pods:
     def _ports(self) -> Iterator[int]:
         """Yield the ports of others that jobs connect to; none if one of them is in a variable."""
         config = self.described.config
+        kafkas = [each.kafka for each in self.described.asked]
         named = (
-            "kafka.bootstrap_servers",
+            *(kafka.setting("bootstrap_servers") for kafka in kafkas),
             "publish.bootstrap_servers",
             "registry.url",
             f"spark.conf.{_ENDPOINT}",
@@ -235,7 +253,7 @@ class Pods:
             return
         yield _HTTPS
         addresses = [
-            config.kafka.bootstrap_servers,
+            *(kafka.bootstrap_servers for kafka in kafkas),
             (config.publish and config.publish.bootstrap_servers) or "",
         ]
         for server in filter(None, ",".join(addresses).split(",")):

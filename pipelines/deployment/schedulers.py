@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
-from pipelines.deployment.described import Described
+from pipelines.deployment.described import Described, StreamProcess
 from pipelines.deployment.files import DeploymentFile
 from pipelines.deployment.pods import cron
 from pipelines.errors import ConfigError
@@ -73,11 +73,11 @@ def systemd_files(
         together: further pipelines whose streams run in one service with those of this one, by `oncelake
             run`; None for a service for each stream.
     """
-    streams = () if together is not None else described.streams
-    units = {f"oncelake-{each.job}@.service": "oncelake-stream@.service" for each in streams}
-    units |= {name: name for name in ("oncelake-nightly@.service", "oncelake-maintain@.service")}
     env = [_Replaced("--env prod", "", f"--env {described.config.env}")]
-    files = [DeploymentFile(name, _unit(unit, home, env)) for name, unit in units.items()]
+    streams = () if together is not None else described.processes
+    files = [_of_stream(each, home, env) for each in streams]
+    scheduled = ("oncelake-nightly@.service", "oncelake-maintain@.service")
+    files += [DeploymentFile(name, _unit(name, home, env)) for name in scheduled]
     if together is not None:
         names = dict.fromkeys(each.config.name for each in (described, *together))
         named = _Replaced("--all", "", " ".join(f"--pipeline {name}" for name in names))
@@ -101,6 +101,19 @@ def systemd_files(
         named = _Replaced("@flights", "", f"@{described.config.name}")
         files.append(DeploymentFile(name, _unit(name, home, [named, *parts])))
     return sorted(files, key=lambda each: each.name)
+
+
+def _of_stream(process: StreamProcess, home: str, env: Sequence[_Replaced]) -> DeploymentFile:
+    """Return the unit of a stream, which has the name of its job, and of its cluster if that has one."""
+    unit, job, cluster = "oncelake-stream@.service", process.job, process.cluster
+    if cluster is None:
+        return DeploymentFile(f"oncelake-{job}@.service", _unit(unit, home, env))
+    named = [
+        _Replaced("# A stream of", "that name.\n", f"# {job} of the pipeline behind the @, for {cluster}.\n"),
+        _Replaced("Description=", "\n", f"Description=Oncelake: {job} of %i, for {cluster}\n"),
+        _Replaced("oncelake %j ", "", f"oncelake {job} --cluster {cluster} "),
+    ]
+    return DeploymentFile(f"oncelake-{job}-{cluster}@.service", _unit(unit, home, [*named, *env]))
 
 
 def cron_files(described: Described, home: str) -> list[DeploymentFile]:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pipelines import __version__
 from pipelines.config.streams import STREAMS
+from pipelines.deployment.described import StreamProcess
 from pipelines.deployment.files import DeploymentFile, Document, yaml_file
 from pipelines.deployment.pods import STOP_WITHIN_S, Pods, cron
 from pipelines.errors import ConfigError
@@ -41,7 +42,7 @@ class Executors:
 
     Attributes:
         instances: of each application; None for `spark.executor.instances`, else two.
-        partitions: of the topic, which limit those of ingest; None if unknown.
+        partitions: of the topic, which limit those of each ingest; None if unknown.
         account: the service account of drivers, which may create pods.
     """
 
@@ -60,11 +61,10 @@ def spark_operator_files(pods: Pods, executors: Executors) -> list[DeploymentFil
         {
             "apiVersion": "sparkoperator.k8s.io/v1beta2",
             "kind": "SparkApplication",
-            "metadata": pods.metadata(each.job.removesuffix("_stream")),
-            "spec": _application(pods, each.job, executors, is_ingest=each.job == STREAMS["ingest"].job)
-            | {"restartPolicy": _restart(15, 120)},
+            "metadata": pods.of_process(each),
+            "spec": _application(pods, each.job, executors, each) | {"restartPolicy": _restart(15, 120)},
         }
-        for each in pods.described.streams
+        for each in pods.described.processes
     ]
     described = pods.described
     nightly = _scheduled(pods, "nightly_batch", described.nightly_at, executors)
@@ -83,7 +83,7 @@ def _scheduled(pods: Pods, job: str, at: timedelta, executors: Executors) -> Doc
             "containers": [{"name": "spark-kubernetes-driver"}],
         }
     }
-    spec = _application(pods, job, executors, is_ingest=False)
+    spec = _application(pods, job, executors)
     return {
         "apiVersion": "sparkoperator.k8s.io/v1beta2",
         "kind": "ScheduledSparkApplication",
@@ -101,10 +101,20 @@ def _scheduled(pods: Pods, job: str, at: timedelta, executors: Executors) -> Doc
     }
 
 
-def _application(pods: Pods, job: str, executors: Executors, *, is_ingest: bool) -> dict[str, Any]:
+def _application(
+    pods: Pods, job: str, executors: Executors, process: StreamProcess | None = None
+) -> dict[str, Any]:
+    """Return the application of a job.
+
+    Args:
+        pods: of the pipeline.
+        job: the job.
+        executors: how many it has.
+        process: which process of a stream it is; None if it is none.
+    """
     described, home = pods.described, pods.place.home
     secrets = {name: {"name": pods.place.secret, "key": name} for name in described.variables}
-    most = executors.partitions if is_ingest else None
+    most = executors.partitions if process and process.stream is STREAMS["ingest"] else None
     count = executors.instances or described.spark_number("spark.executor.instances") or 2
     if most is not None and count > most:
         raise ConfigError(
@@ -119,7 +129,7 @@ def _application(pods: Pods, job: str, executors: Executors, *, is_ingest: bool)
         "sparkVersion": version("pyspark"),
         "image": pods.place.image,
         "mainApplicationFile": f"local://{home}/jobs/{job}.py",
-        "arguments": pods.words(job),
+        "arguments": pods.words(job, *(process.options if process else ())),
         "deps": {"pyFiles": [f"local://{home}/oncelake-{__version__}.zip"]},
         "sparkConf": _defaults(),
         **({"dynamicAllocation": dynamic} if dynamic else {}),

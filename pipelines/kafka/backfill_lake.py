@@ -11,9 +11,10 @@ from typing import Protocol
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.delta.backfill_writer import IngestCheckpoint
 from pipelines.delta.fenced_commits import number_taken
 from pipelines.delta.io import read, small_rows
-from pipelines.delta.table_properties import WHOLE_FROM, table_property
+from pipelines.delta.table_properties import WHOLE_FROM, properties_of_clusters
 from pipelines.delta.transaction import Transaction
 from pipelines.kafka.admin import admin_client
 from pipelines.kafka.bronze_offsets import bronze_of_topic, held_by_partition, last_by_partition
@@ -22,6 +23,9 @@ from pipelines.kafka.known_gaps import held_within
 from pipelines.kafka.missing_offsets import Blocks, held_blocks
 from pipelines.kafka.topics import list_offsets, offset_bounds
 from pipelines.runtime.system_clock import SystemClock
+from pipelines.spark.checkpoints import QueryFiles, query_files
+from pipelines.spark.ingest_plans import Plan, plan_of
+from pipelines.spark.pipeline import Pipeline
 
 
 class BackfillLake(IngestState, Protocol):
@@ -50,8 +54,34 @@ class BackfillLake(IngestState, Protocol):
 
 
 @dataclass(frozen=True)
+class OtherIngest:
+    """The checkpoint of another cluster's ingest, see `pipelines.delta.backfill_writer.IngestCheckpoint`."""
+
+    pipeline: Pipeline
+
+    def files(self) -> QueryFiles:
+        """Return what it says."""
+        return query_files(self.pipeline.spark, self.pipeline.checkpoint("ingest"))
+
+    def plan(self, batch: int) -> Plan | None:
+        """Return the plan of a micro-batch; None if there is none."""
+        return plan_of(self.pipeline, batch)
+
+
+@dataclass(frozen=True)
 class LakeBackfill(LakeIngest, SystemClock):
-    """The same of a lake, see `BackfillLake`."""
+    """The same of a lake, see `BackfillLake`.
+
+    Attributes:
+        whole: the pipeline with all of its clusters; `pipeline` is that of the cluster that is read.
+    """
+
+    whole: Pipeline
+
+    def others(self) -> Sequence[IngestCheckpoint]:
+        """Return the checkpoints of the other clusters' ingests, also of one that is retired."""
+        own = self.config.cluster
+        return [OtherIngest(each) for each in self.whole.sources() if each.config.cluster != own]
 
     def available(self) -> Mapping[int, range]:
         """Return the offsets that Kafka has."""
@@ -82,8 +112,13 @@ class LakeBackfill(LakeIngest, SystemClock):
         return last_by_partition(before.where(within))
 
     def whole_from(self) -> str | None:
-        """Return what bronze says of the first day that retention has left whole."""
-        return table_property(self.pipeline.spark, self.pipeline.table("bronze"), WHOLE_FROM)
+        """Return what bronze says of the first day that retention has left whole.
+
+        Retention removes records of all clusters, and writes so where the first has its own.
+        """
+        said = properties_of_clusters(self.pipeline.spark, self.pipeline.table("bronze"), WHOLE_FROM)
+        found = [said[name] for name in dict.fromkeys((None, self.config.cluster)) if name in said]
+        return ", ".join(found) or None
 
     def begin(self) -> Transaction:
         """Begin a transaction on bronze."""

@@ -25,11 +25,13 @@ class BackfillSpan:
             first that Kafka has.
         until: up to the first record that was sent at this moment or later; None: up to where ingest goes on.
         offsets: by partition, if offsets were asked for.
+        cluster: the cluster that has them; None for the first.
     """
 
     since: datetime | None = None
     until: datetime | None = None
     offsets: Mapping[int, range] = field(default_factory=dict)
+    cluster: str | None = None
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def plan_backfill(lake: BackfillLake, asked: BackfillSpan) -> dict[int, Partitio
     if unknown := sorted(number for number in asked.offsets if number >= topic.partitions):
         raise ConfigError(
             f"--offsets: found partition {unknown[0]}, expected 0 to {topic.partitions - 1}, which"
-            f" {topic.name} has"
+            f" {lake.config.kafka.source_topic} has"
         )
     continues = ingest_continues(lake)
     available = lake.available()
@@ -251,7 +253,7 @@ def _require_no_gap(config: PipelineConfig, plans: Mapping[int, Bounds]) -> None
         gaps = [gap for gap in bounds.gaps if not is_known_gap(number, gap, config.audit.known_gaps)]
         if not gaps:
             continue
-        found += [f"{config.kafka.topic}-{number} @ {gap.start}..{gap.stop - 1}" for gap in gaps]
+        found += [f"{config.kafka.source_topic}-{number} @ {gap.start}..{gap.stop - 1}" for gap in gaps]
         whole = [bounds.readable, *gaps]
         first, stop = min(each.start for each in whole), max(each.stop for each in whole)
         needed.append(f"--offsets {number}:{first}..{stop - 1}")

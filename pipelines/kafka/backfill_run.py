@@ -75,7 +75,7 @@ class Backfill:
     """What a backfill has read, or would read.
 
     Attributes:
-        topic: The topic's name.
+        topic: What the topic is called in bronze.
         partitions: What was to be read of each partition.
         progress: How far it came; nothing is done in a dry run.
         chunks: How many commits it made.
@@ -155,7 +155,8 @@ class BackfillRun(Generic[Records]):
 
     def result(self) -> Backfill:
         """Return what it has done."""
-        return Backfill(self._source.topic.name, self._plan, self.progress, self._chunks, self._gone)
+        topic = self._source.config.kafka.source_topic
+        return Backfill(topic, self._plan, self.progress, self._chunks, self._gone)
 
     def copy(self, lease: BackfillLease, whole_from: str | None) -> None:
         """Append chunk after chunk, no faster than it may.

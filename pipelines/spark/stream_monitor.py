@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pipelines.config.streams import STREAMS, Query
+from pipelines.config.streams import STREAMS, Query, port_offset
 from pipelines.errors import ConfigError
 from pipelines.runtime.addresses import without_secrets
 from pipelines.spark.failures import first_line
@@ -141,8 +141,7 @@ class StreamMonitor:
         # Its library takes time to import, which other commands need not wait for.
         from pipelines.spark.stream_server import StreamServer
 
-        number = pipeline.config.kafka.number
-        offset = len(STREAMS) - 1 + number if number else STREAMS[query].port
+        offset = port_offset(STREAMS[query], pipeline.config.kafka.number)
         address = (metrics.host, metrics.port + offset)
         return lambda: StreamServer(address, _labels(pipeline, query), lambda: self._progress, self.metrics)
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
 from pyspark.sql import DataFrame
 
-from pipelines.config.clusters import require_one_cluster
+from pipelines.config.clusters import require_not_retired
+from pipelines.config.model import PipelineConfig
 from pipelines.delta.clocks import require_same_clock
 from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.record_tables import require_table
@@ -19,9 +20,10 @@ from pipelines.kafka.backfill_run import Backfill, Tell, copy_missing
 from pipelines.kafka.bronze_offsets import bronze_of_topic
 from pipelines.kafka.missing_offsets import Missing, within
 from pipelines.kafka.source import envelopes_between
-from pipelines.kafka.topics import find_topic, require_same_topic
+from pipelines.kafka.topics import find_topic, require_known_clusters, require_same_topic
 from pipelines.ledger.forgotten_places import emptied_on_arrival, places_where
 from pipelines.ledger.leases import Lease, backfill_lease
+from pipelines.nightly.seal_terms import require_begun
 from pipelines.spark.pipeline import Pipeline
 
 _SHOWN: Final = 5
@@ -45,10 +47,10 @@ def backfill(
     """Append to bronze what it lacks of some offsets, in chunks, each once.
 
     What bronze lacks is found in bronze itself, so a run that died is completed by another one. Ingest may be
-    at work: offsets that it has not read yet are left to it.
+    at work: offsets that it has not read yet are left to it. Of several clusters one is read.
 
     Args:
-        pipeline: The pipeline.
+        pipeline: The pipeline, with all of its clusters.
         run_id: the holder of the lease of backfills meanwhile.
         asked: which records.
         tell: is told how far the run is, at its beginning and after each chunk.
@@ -56,23 +58,42 @@ def backfill(
 
     Raises:
         ConfigError: there is no such topic or partition; or bronze would get a gap before its first record,
-            or behind its last one; or the pipeline has several clusters.
+            or behind its last one; or there is no such cluster, or it is retired.
         OffsetsGone: Kafka no longer has some of what was asked for; all else is in bronze.
         SourceError: there is no bronze, or the topic is not the one that it was filled from, or has other
-            records under its offsets; or bronze was restored and its reader was not.
+            records under its offsets; or bronze was restored and its reader was not; or bronze was filled
+            from a cluster that is not configured, or ingest has not begun with the one that is asked for.
         InfrastructureError: another backfill is at work, or has taken over; or ingest's commits left no room
             for one; or the cluster does not answer; or the clock is ahead.
     """
-    require_one_cluster(pipeline.config.kafka.clusters, "backfill")
+    config = source_of(pipeline.config, asked.cluster)
     require_table(pipeline, "bronze")
+    require_known_clusters(pipeline)
     require_not_read_ahead(pipeline, "bronze")
-    source = _Source(pipeline, find_topic(pipeline.spark, pipeline.config.backfill_kafka))
+    of_cluster = replace(pipeline, config=config)
+    source = _Source(of_cluster, find_topic(pipeline.spark, config.backfill_kafka), pipeline)
+    require_begun(source)
     hold: AbstractContextManager[Lease | None] = nullcontext() if dry_run else _holding(pipeline, run_id)
     done = copy_missing(source, hold, asked, tell)
     if done.gone:
         rest = "would be read" if dry_run else "is in bronze"
         raise OffsetsGone(_gone(pipeline, done, rest), done)
     return done
+
+
+def source_of(config: PipelineConfig, cluster: str | None) -> PipelineConfig:
+    """Return the configuration of the source that a backfill reads.
+
+    Args:
+        config: that of the pipeline.
+        cluster: the cluster; None for the first.
+
+    Raises:
+        ConfigError: there is no such cluster, or it is retired.
+    """
+    found = config.sources()[0] if cluster is None else config.source(cluster)
+    require_not_retired(found.kafka)
+    return found
 
 
 @contextmanager
@@ -116,6 +137,8 @@ class _Source(LakeBackfill):
         return records.count()
 
     def require_same_topic(self) -> None:
+        # The ingest of a cluster that is added meanwhile would not be kept apart from.
+        require_known_clusters(self.whole)
         require_same_topic(self.pipeline, find_topic(self.pipeline.spark, self.config.backfill_kafka))
 
     def require_not_read_ahead(self) -> None:

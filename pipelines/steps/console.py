@@ -195,12 +195,19 @@ def _read_cluster(pipeline: Pipeline, before: ClusterFigures | None) -> ClusterF
     withholds = bool(pipeline.contract.personal)
     told = (_harmless(each) if withholds else each for each in lag(pipeline))
     stages = tuple(DiagnosedStage(each.evidence, _texts(each)) for each in told)
+    asked = (each for each in pipeline.sources() if not each.config.kafka.retired)
+    return ClusterFigures(stages, tuple(_read_racks(each, withholds=withholds) for each in asked))
+
+
+def _read_racks(source: Pipeline, *, withholds: bool) -> RackFigures:
+    """Return what of a cluster's topic can be read within a rack; a failure hides nothing else."""
+    cluster, mode = source.config.cluster, source.config.kafka.rack.mode
     try:
-        found = diagnose_racks(pipeline, (), None, 0.0)
-    except Exception as error:  # noqa: BLE001 - what is known of the lag is shown all the same
-        return ClusterFigures(stages, rack_failure=why(error, withholds=withholds))
+        found = diagnose_racks(source, (), None, 0.0)
+    except Exception as error:  # noqa: BLE001 - what is known of the rest is shown all the same
+        return RackFigures(mode, cluster=cluster, failure=why(error, withholds=withholds))
     shares = found.advice.shares if found.executors else {}
-    return ClusterFigures(stages, RackFigures(found.mode, shares, tuple(found.advice.hints)))
+    return RackFigures(mode, shares, tuple(found.advice.hints), cluster)
 
 
 def _harmless(stage: StageLag) -> StageLag:

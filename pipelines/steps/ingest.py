@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from pyspark.sql import DataFrame
 
-from pipelines.config.model import PipelineConfig
+from pipelines.config.clusters import require_not_retired
 from pipelines.config.streams import STREAMS
 from pipelines.delta.clocks import require_not_behind, require_order
 from pipelines.delta.idempotent_writer import OnceWriter
@@ -24,7 +24,6 @@ from pipelines.delta.table_properties import (
     set_table_property,
     topic_key,
 )
-from pipelines.errors import ConfigError
 from pipelines.kafka.ingest_state import LakeIngest
 from pipelines.kafka.log_start import first_sent
 from pipelines.kafka.offsets_group import OffsetsGroup, offsets_group
@@ -92,7 +91,7 @@ def ingest(pipeline: Pipeline, *, once: bool) -> IngestResult:
         InfrastructureError: the cluster or the lake does not answer; or the clock is behind.
     """
     spark, config = pipeline.spark, pipeline.config
-    _refuse_retired(config)
+    require_not_retired(config.kafka)
     topic = find_topic(spark, config.kafka)
     files = check_ingest(pipeline)
     start = started(_Lake(pipeline, topic), files)
@@ -194,19 +193,6 @@ class _Lake(LakeIngest, SystemClock):
 
     def note_tables(self, files: QueryFiles) -> None:
         note_tables(self.pipeline, "ingest", files)
-
-
-def _refuse_retired(config: PipelineConfig) -> None:
-    """Make sure that no run reads from a cluster that nightly runs do not ask.
-
-    Raises:
-        ConfigError: it would.
-    """
-    if config.kafka.retired:
-        raise ConfigError(
-            f"{config.kafka.setting('retired')}: found true, expected false to read from this cluster, which"
-            " nightly runs do not ask: what it has could be missing from certified days. Remove the setting"
-        )
 
 
 def _in_bronze(pipeline: Pipeline, starting: str | None) -> dict[int, int]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import psutil
@@ -15,7 +15,12 @@ from pyspark.sql import functions as F
 from demo.waiting import wait_until
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.idempotent_writer import OnceWriter
+from pipelines.delta.tables import version
+from pipelines.delta.upkeep import delete_rows
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
+from pipelines.fault_points import Point, armed
+from pipelines.kafka.backfill_plan import BackfillSpan
+from pipelines.kafka.backfill_run import Backfill
 from pipelines.lag.stages import stages
 from pipelines.ledger.catalog import CERTIFICATIONS
 from pipelines.ledger.retention_marks import first_whole_day
@@ -26,6 +31,7 @@ from pipelines.spark.streams import Trigger, each_batch
 from pipelines.steps.backfill import backfill
 from pipelines.steps.ingest import IngestJob, ingest
 from pipelines.steps.reconcile import reconcile
+from tests.support.accidents import once
 from tests.support.kafka import MakeTopic, make_topic
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, TWO, flights_of, on, run, stream
@@ -121,6 +127,25 @@ def streaming(source: Pipeline) -> Iterator[None]:
         query.stop()
 
 
+def backfilled(regions: Regions, cluster: str | None) -> Backfill:
+    """Fill what bronze lacks of a cluster."""
+    asked = BackfillSpan(since=datetime(2000, 1, 1, tzinfo=UTC), cluster=cluster)
+    return backfill(regions.lake.pipeline, "run", asked, lambda _: None)
+
+
+def drop(regions: Regions, condition: str) -> None:
+    """Take records out of bronze, as an accident does."""
+    delete_rows(regions.lake.spark, regions.lake.config.table("bronze"), condition, {})
+
+
+def moments_of_commits(lake: Lake, since: int) -> list[tuple[int, datetime]]:
+    """The commits that brought records to bronze since a version, and when these were ingested."""
+    feed = lake.spark.read.format("delta").option("readChangeFeed", "true")
+    came = feed.option("startingVersion", since).load(lake.config.table("bronze"))
+    rows = came.where("_change_type = 'insert'").select("_commit_version", "_ingested_at").distinct()
+    return sorted((row[0], row[1]) for row in rows.toLocalIterator())
+
+
 def held(regions: Regions, topic: str) -> int:
     return regions.lake.table("bronze").where(F.col("_topic") == topic).count()
 
@@ -186,8 +211,8 @@ def test_a_cluster_is_left_out_only_by_name_and_never_forgotten(regions: Regions
     for source in lake.pipeline.sources():
         ingest(source, once=True)
     stream(lake)
-    with pytest.raises(ConfigError, match=r"not supported with kafka\.clusters"):
-        backfill(lake.pipeline, "run", None, print)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="--cluster europe: no such cluster"):
+        backfilled(regions, "europe")
     both = lake.config
 
     # Swapped, renamed, and left out: the topic of each is known.
@@ -224,6 +249,8 @@ def test_a_cluster_is_left_out_only_by_name_and_never_forgotten(regions: Regions
     assert numbers_of(lake, ONE) == [*range(1, 10)]
     with pytest.raises(ConfigError, match=r"kafka\.clusters\.eu\.retired"):
         ingest(regions.source("eu"), once=True)
+    with pytest.raises(ConfigError, match=r"kafka\.clusters\.eu\.retired"):
+        backfilled(regions, "eu")
 
 
 @pytest.mark.thorough
@@ -241,3 +268,45 @@ def test_what_a_new_cluster_had_deleted_keeps_days_from_being_certified(regions:
     assert first_whole_day(lake.pipeline) == date(2013, 1, 3)
     with pytest.raises(ConfigError, match="2013-01-01 cannot be rebuilt or audited"):
         run(lake, ONE)
+
+
+@pytest.mark.thorough
+def test_a_backfill_reads_one_cluster_while_both_ingests_go_on_and_the_night_is_exact(
+    regions: Regions,
+) -> None:
+    lake, eu_topic = regions.lake, f"eu/{regions.topic}"
+    first, eu = regions.source(), regions.source("eu")
+    regions.send(regions.first, 1, range(1, 31))
+    regions.send(regions.eu.bootstrap_servers, 1, range(21, 61))
+    ingest(first, once=True)
+    with pytest.raises(SourceError, match=f"nothing was read yet from {eu_topic}"):
+        backfilled(regions, "eu")
+    ingest(eu, once=True)
+    drop(regions, f"_topic = '{eu_topic}' AND _offset BETWEEN 3 AND 12")
+    drop(regions, f"_topic = '{regions.topic}' AND _offset IN (2, 7)")
+    before = version(lake.spark, lake.config.table("bronze"))
+
+    def other_commits() -> None:
+        # What it brings was planned after the chunk was, which may not come behind it.
+        regions.send(regions.first, 1, range(61, 71))
+        ingest(first, once=True)
+
+    def both_commit() -> None:
+        other_commits()
+        regions.send(regions.eu.bootstrap_servers, 1, range(71, 81))
+        ingest(eu, once=True)
+
+    with armed(Point.OFFSETS_PLANNED, both_commit), armed(Point.CHUNK_DRAFTED, once(other_commits)):
+        done = backfilled(regions, "eu")
+    assert (done.topic, done.progress.records) == (eu_topic, 20)
+    assert held(regions, regions.topic) == 30 - 4 + 20
+    commits = moments_of_commits(lake, before + 1)
+    assert [at for _, at in commits] == sorted({at for _, at in commits})
+    assert backfilled(regions, None).progress.records == 4
+    assert [backfilled(regions, cluster).progress.total for cluster in (None, "eu")] == [0, 0]
+
+    assert (held(regions, regions.topic), held(regions, eu_topic)) == (50, 50)
+    assert [reconcile(source).missing for source in lake.pipeline.sources()] == [0, 0]
+    stream(lake)
+    assert run(lake, ONE).days == {ONE: "certified"}
+    assert numbers_of(lake, ONE) == [*range(1, 81)]

@@ -9,19 +9,23 @@ import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from pipelines.resources import home
 from pipelines.runtime.jars import exclusively
+from pipelines.runtime.java import find_java
+from pipelines.runtime.own_jar import spark_jars
 from tests.support.brief import BRIEF_SPARK
 from tests.support.processes import BRIEF_ENVIRONMENT
 
 WITHIN_S = 600
 ROOT = Path(__file__).resolve().parents[2]
+SPARK_HOME = Path(pyspark.__file__).parent
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -106,6 +110,34 @@ def start(outside: dict[str, str], tmp_path: Path) -> Iterator[Start]:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(WITHIN_S)
+
+
+@pytest.fixture
+def submit(start: Start, clean_python: Path, packed: Path, tmp_path: Path) -> Start:
+    """Call spark-submit as docs/deploy.md says; `submit("yarn", SCRIPT, ..., options=[...])`."""
+    jars = ",".join(map(str, spark_jars()))
+
+    def submit_job(
+        master: str, script: Path, *arguments: str, options: Sequence[str] = (), **more: str
+    ) -> "subprocess.Popen[str]":
+        return start(
+            SPARK_HOME / "bin" / "spark-submit",
+            *("--master", master),
+            *("--properties-file", str(ROOT / "conf" / "spark-defaults.conf")),
+            *options,
+            *("--jars", jars),
+            *("--py-files", str(packed)),
+            script,
+            *arguments,
+            cwd=tmp_path,
+            SPARK_HOME=str(SPARK_HOME),
+            SPARK_SCALA_VERSION="2.13",
+            JAVA_HOME=str(find_java().home),
+            PYSPARK_PYTHON=str(clean_python),
+            **more,
+        )
+
+    return submit_job
 
 
 @pytest.fixture

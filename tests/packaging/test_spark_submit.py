@@ -7,14 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from demo.waiting import wait_until
-from pipelines.runtime.java import find_java
 from pipelines.runtime.local_broker import broker
-from pipelines.runtime.own_jar import spark_jars
 from tests.support.kafka import make_topic, ordered_producer
 from tests.support.lakes import flight
 from tests.support.readers import messages_of
@@ -29,7 +26,8 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).resolve().parents[2]
-SPARK_HOME = Path(pyspark.__file__).parent
+TWO_WORKERS = "local-cluster[2,1,1024]"
+ON_ONE_MACHINE = ("--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1")
 RECORDS, FLIGHTS = 300, 100
 WITHIN_S = 240
 
@@ -44,36 +42,10 @@ for line in session.sparkContext.parallelize(range(8), 8).map(where).distinct().
 """
 
 
-@pytest.fixture
-def submit(start: Start, clean_python: Path, packed: Path, tmp_path: Path) -> Start:
-    """spark-submit on two workers with a core each."""
-    jars = ",".join(map(str, spark_jars()))
-
-    def submit_job(script: Path, *arguments: str) -> "subprocess.Popen[str]":
-        return start(
-            SPARK_HOME / "bin" / "spark-submit",
-            *("--master", "local-cluster[2,1,1024]"),
-            *("--properties-file", str(ROOT / "conf" / "spark-defaults.conf")),
-            *("--conf", "spark.ui.enabled=false"),
-            *("--conf", "spark.driver.host=127.0.0.1"),
-            *("--jars", jars),
-            *("--py-files", str(packed)),
-            script,
-            *arguments,
-            cwd=tmp_path,
-            SPARK_HOME=str(SPARK_HOME),
-            SPARK_SCALA_VERSION="2.13",
-            JAVA_HOME=str(find_java().home),
-            PYSPARK_PYTHON=str(clean_python),
-        )
-
-    return submit_job
-
-
 def test_executors_import_the_package_and_its_files_from_the_zip(submit: Start, tmp_path: Path) -> None:
     script = tmp_path / "on_executors.py"
     script.write_text(ON_EXECUTORS)
-    submit(script).wait(WITHIN_S)
+    submit(TWO_WORKERS, script, options=ON_ONE_MACHINE).wait(WITHIN_S)
     seen = [line.split()[2:] for line in said(tmp_path) if line.startswith("seen ")]
     assert seen, (tmp_path / "stderr").read_text()[-3000:]
     for file, has_resources in seen:
@@ -90,6 +62,7 @@ def test_jobs_of_the_zip_copy_a_topic_until_told_to_stop_and_publish_it_on_two_w
 
     def start(name: str, *arguments: str) -> "subprocess.Popen[str]":
         return submit(
+            TWO_WORKERS,
             tmp_path / "jobs" / f"{name}.py",
             *("--pipeline", "flights", "--log-format", "json"),
             *("--set", f"kafka.bootstrap_servers={running.bootstrap_servers}"),
@@ -97,6 +70,7 @@ def test_jobs_of_the_zip_copy_a_topic_until_told_to_stop_and_publish_it_on_two_w
             *("--set", f"publish.topic={output}"),
             *("--set", f"lake.root={tmp_path / 'lake'}"),
             *arguments,
+            options=ON_ONE_MACHINE,
         )
 
     def ended(job: "subprocess.Popen[str]") -> dict[str, Any]:

@@ -113,7 +113,7 @@ def pipeline(name: str = "flights", seed: int = 1) -> PipelineView:
         publishes_to=f"{name}-events",
         ledger=Reading(ledger(name), ago(9)),
         lake=Reading(LakeFigures(streams, publish_query="q-1"), ago(21)),
-        cluster=Reading(ClusterFigures(stages, racks), ago(34)),
+        cluster=Reading(ClusterFigures(stages, (racks,)), ago(34)),
         reports=frozenset({TODAY - timedelta(days=1), TODAY - timedelta(days=4)}),
     )
 
@@ -146,7 +146,9 @@ def troubled(name: str = "orders") -> PipelineView:
         ledger=Reading(replace(bad, failed_checks=checks), ago(9)),
         lake=Reading(lake, ago(21)),
         cluster=Reading(
-            ClusterFigures(stages, rack_failure=POISON), ago(2_000), failure=f"no answer of {POISON}"
+            ClusterFigures(stages, (RackFigures("off", failure=POISON),)),
+            ago(2_000),
+            failure=f"no answer of {POISON}",
         ),
     )
 

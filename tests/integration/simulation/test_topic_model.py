@@ -90,7 +90,8 @@ class Real:
         return None
 
     def state(self) -> BackfillLake:
-        return LakeBackfill(self.lake.pipeline, find_topic(self.lake.spark, self.lake.config.kafka))
+        pipeline = self.lake.pipeline
+        return LakeBackfill(pipeline, find_topic(pipeline.spark, pipeline.config.kafka), pipeline)
 
     def offsets(self) -> Sequence[PartitionOffsets]:
         table = self.lake.config.table("bronze")

@@ -8,9 +8,12 @@ import click
 import pytest
 
 from pipelines.cli.backfill import span_of, summary_of, told
+from pipelines.config.loader import load_config
+from pipelines.errors import ConfigError
 from pipelines.kafka.backfill_plan import BackfillSpan, PartitionPlan
 from pipelines.kafka.backfill_run import Backfill, BackfillProgress
 from pipelines.kafka.missing_offsets import Lack, Missing
+from pipelines.steps.backfill import source_of
 
 HALF = BackfillProgress(done=500, total=1_000, records=498, elapsed_s=12.0)
 
@@ -90,3 +93,15 @@ def test_the_summary_names_what_is_read_what_is_gone_and_what_is_left() -> None:
         ),
         "known    flights-1: bronze lacks nothing that was asked for",
     ]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "said"),
+    [("us", "--cluster us: no such cluster"), ("old", r"kafka\.clusters\.old\.retired: found true")],
+)
+def test_a_cluster_that_is_not_read_is_refused_before_spark_starts(cluster: str, said: str) -> None:
+    settings = ("kafka.clusters.old.bootstrap_servers=old:1", "kafka.clusters.old.retired=true")
+    config = load_config("flights", environ={}, settings=settings)
+    assert source_of(config, None).cluster is None
+    with pytest.raises(ConfigError, match=said):
+        source_of(config, cluster)

@@ -165,6 +165,14 @@ def test_risks_of_each_cluster_are_found() -> None:
     assert risk.setting == "kafka.clusters.eu.options.session.timeout.ms"
 
 
+def test_backfills_of_each_cluster_have_a_client_id_and_a_command_of_their_own() -> None:
+    first, eu = config(EU).sources()
+    own = [each.backfill_kafka.options["client.id"] for each in (first, eu)]
+    assert own == ["oncelake.local.flights.backfill", "oncelake.local.flights.backfill.eu"]
+    assert "--cluster" not in command(first, "backfill")
+    assert command(eu, "backfill") == "oncelake backfill --pipeline flights --cluster eu"
+
+
 def test_the_cluster_is_in_the_name_of_the_topic() -> None:
     assert (qualified(None, "flights"), qualified("eu", "flights")) == ("flights", "eu/flights")
     assert (cluster_of("flights"), cluster_of("eu/flights")) == (None, "eu")

@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 
 from pipelines.console.pages import Site, page_name, render_overview, render_pipeline, script
-from pipelines.console.view import ClusterFigures, LakeFigures, LakeView, PipelineView, Reading, unread
+from pipelines.console.view import (
+    ClusterFigures,
+    LakeFigures,
+    LakeView,
+    PipelineView,
+    RackFigures,
+    Reading,
+    unread,
+)
 from pipelines.report.model.records import QuarantineExample, QuarantineReason
 from tests.support.consoles import NOW, TODAY, ago, lake_view, many, pipeline, stage, troubled
 from tests.support.pages import Page
@@ -141,6 +149,20 @@ def test_a_pipeline_of_which_all_is_well_says_so_and_shows_its_figures() -> None
     assert "67 % of the bytes" in re.sub(r"\s+", " ", text)
     assert "18, the newest 2026-03-11" in text
     assert "free No run holds the lease" in text
+
+
+def test_each_cluster_has_the_figures_of_its_racks() -> None:
+    fine = pipeline()
+    assert fine.cluster.value
+    (first,) = fine.cluster.value.racks
+    eu = RackFigures("placement", {"off": 0.3, "client": 0.5, "placement": 0.9}, cluster="eu")
+    lost = RackFigures("off", cluster="lost", failure="it does not answer")
+    both = replace(fine.cluster.value, racks=(first, eu, lost))
+    text = re.sub(r"\s+", " ", Page(detail(replace(fine, cluster=Reading(both, ago(1))))).text)
+    assert "First cluster" in text
+    assert "67 % of the bytes" in text
+    assert "Cluster eu With kafka.clusters.eu.rack.mode: placement , 90 % of the bytes" in text
+    assert "Cluster lost Racks are not known: it does not answer" in text
 
 
 def test_figures_that_could_not_be_renewed_are_called_old_where_they_stand() -> None:

@@ -44,7 +44,12 @@ public final class RackPlugin implements SparkPlugin {
    */
   public static Map<String, Map<Integer, Long>> received() {
     Map<String, Map<Integer, Long>> found = new TreeMap<>();
-    RECEIVED.forEach((executor, each) -> found.put(executor, each.bytes()));
+    RECEIVED.forEach(
+        (executor, each) -> {
+          if (!each.bytes().isEmpty()) {
+            found.put(executor, each.bytes());
+          }
+        });
     return found;
   }
 
@@ -103,6 +108,8 @@ public final class RackPlugin implements SparkPlugin {
       if (rack.isEmpty()) {
         rack = RackProvider.resolved(System.getenv(ATTRIBUTE));
       }
+      // On YARN the driver does not hear of it otherwise.
+      isToTell = !rack.isEmpty();
       // Spark takes the metrics of a plugin that has some now, and then those that come.
       Gauge<Long> all = this::fromAll;
       context.metricRegistry().register("bytesFromAllBrokers", all);

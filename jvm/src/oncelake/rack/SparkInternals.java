@@ -130,6 +130,10 @@ final class SparkInternals {
       if (!each.id().equals("driver") && !each.isExcluded() && port > 0) {
         String rack = CollectionConverters.asJava(each.attributes()).get(RACK);
         String named = RackProvider.resolved(rack);
+        if (named.isEmpty()) {
+          // On YARN executors have attributes of YARN alone, whatever their environment says.
+          named = RackPlugin.racks().getOrDefault(each.id(), "");
+        }
         found.add(new Executor(each.id(), each.hostPort().substring(0, port), named, each.totalCores()));
       }
     }
