@@ -121,6 +121,16 @@ class RetentionLake(Protocol):
         """Return the first day of which no row was removed from the speed layer; None if none ever was."""
 
 
+def is_due(by_age: date, gone: date | None) -> bool:
+    """Return whether bronze has a day to let go.
+
+    Args:
+        by_age: the first day that has to stay for its age.
+        gone: the first day of which bronze lacks no record that was removed; None if none ever was.
+    """
+    return gone is None or by_age > gone
+
+
 def bronze_removal(lake: RetentionLake, retention: timedelta) -> Removal:
     """Return the oldest records of bronze, up to an offset of each partition.
 
@@ -129,7 +139,7 @@ def bronze_removal(lake: RetentionLake, retention: timedelta) -> Removal:
     config, zone = lake.config, lake.zone
     by_age = first_day_by_age(config, retention, lake.now(), zone)
     gone = lake.first_whole_day()
-    if gone is not None and by_age <= gone:
+    if not is_due(by_age, gone):
         return Removal()
     needs = [unread(config, zone, lake.first_unread()), in_quarantine(config, zone, lake.first_unresolved())]
     records = lake.records_of_days()

@@ -1,7 +1,7 @@
 """Upkeep: compact small files, and remove old rows and files that nothing needs any longer."""
 
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
@@ -11,6 +11,8 @@ from pyspark.sql import functions as F
 from pipelines.config.streams import LAYERS, Layer
 from pipelines.delta.clocks import require_not_ahead
 from pipelines.delta.commits import changes_nothing
+from pipelines.delta.epochs import Stamp
+from pipelines.delta.fencing import Restored
 from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.record_tables import require_table
 from pipelines.delta.stream_position import first_unread_version, unread_rows
@@ -29,13 +31,15 @@ from pipelines.delta.upkeep import (
 from pipelines.ledger.catalog import CATALOG, rows_of
 from pipelines.ledger.certifications import certified
 from pipelines.ledger.index_folding import fold_index
-from pipelines.ledger.leases import Lease, lease
+from pipelines.ledger.leases import Lease, backfill_lease, lease
 from pipelines.nightly.recovery import back_to_certified, holds_certified
 from pipelines.publishing.published_days import Settled, settled_so_far, waiting
 from pipelines.retention.removal import LakeRetention
 from pipelines.retention.removal_terms import Removal
-from pipelines.retention.upkeep_run import TableFiles, UpkeepFinding, upkeep_under_lease
+from pipelines.retention.upkeep_run import Looked, TableFiles, UpkeepFinding, upkeep_under_lease
 from pipelines.spark.pipeline import Pipeline
+
+_HOUR: Final = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ class _Work(LakeRetention):
         if self.lease:
             refuse_deletes(self.pipeline.spark, self.pipeline.table("bronze"))
 
-    def restore_certified(self) -> bool | None:
+    def restore_certified(self) -> Restored | None:
         """Restore the batch table to the certified version, unless it is a dry run; see `UpkeepLake`."""
         pipeline = self.pipeline
         if not self.has("batch"):
@@ -122,12 +126,25 @@ class _Work(LakeRetention):
             certified(pipeline)
             return None
         if self.lease is None:
-            return not holds_certified(pipeline)
-        return back_to_certified(pipeline, certified(pipeline), self.lease.stamp("undo")).has_differed
+            return Restored(self.version("batch"), not holds_certified(pipeline))
+        return back_to_certified(pipeline, certified(pipeline), self.lease.stamp("undo"))
 
-    def delete(self, layer: Layer, removal: Removal) -> None:
-        """Delete rows of a table."""
-        delete_rows(self.pipeline.spark, self.pipeline.table(layer), removal.condition, removal.properties)
+    def hold_backfills(self) -> AbstractContextManager[Lease]:
+        """Hold the lease of backfills, and claim bronze for its epoch; see `UpkeepLake`."""
+        return backfill_lease(self.pipeline, self._held.run_id)
+
+    def stamp(self, what: str) -> Stamp:
+        """Return what the run's next commit carries."""
+        return self._held.stamp(what)
+
+    def delete(self, layer: Layer, removal: Removal, stamps: Callable[[str], Stamp]) -> None:
+        """Delete rows of a table, by commits that carry stamps."""
+        table = self.pipeline.table(layer)
+        delete_rows(self.pipeline.spark, table, removal.condition, removal.properties, stamps)
+
+    def version(self, layer: Layer) -> int:
+        """Return the newest version of a table."""
+        return version(self.pipeline.spark, self.pipeline.table(layer))
 
     def compact(self, layer: Layer, where: str | None = None) -> Iterator[TableFiles]:
         """Put small files of a table together."""
@@ -148,9 +165,12 @@ class _Work(LakeRetention):
         """Return whether the stream that reads a table still needs files that are old enough to go."""
         return layer in READER_IS_BEHIND and READER_IS_BEHIND[layer](self)
 
-    def vacuum(self, layer: Layer) -> Iterator[TableFiles]:
-        """Remove files of a table that no version since `maintain.vacuum_after` needs."""
-        yield from self._vacuum(self.pipeline.table(layer), self.config.maintain.vacuum_after)
+    def vacuum(self, layer: Layer, looked: Looked) -> Iterator[TableFiles]:
+        """Remove files of a table that no version since `maintain.vacuum_after` needs; see `UpkeepLake`."""
+        # Delta counts from now, in hours.
+        stalled = (self.now() - looked.at) // _HOUR * _HOUR
+        after = self.config.maintain.vacuum_after + stalled
+        yield from self._vacuum(self.pipeline.table(layer), after, looked.version)
 
     def vacuum_others(self) -> Iterator[TableFiles]:
         """Do so for the serving table, and for tables under `ops/`."""
@@ -170,10 +190,17 @@ class _Work(LakeRetention):
             files = (small_files if self.is_dry_run else compact)(spark, path, where)
             yield from self._table_files("compacted", path, files)
 
-    def _vacuum(self, path: str, after: timedelta) -> Iterator[TableFiles]:
+    @property
+    def _held(self) -> Lease:
+        if self.lease is None:
+            raise RuntimeError("a dry run changes nothing")
+        return self.lease
+
+    def _vacuum(self, path: str, after: timedelta, until: int | None = None) -> Iterator[TableFiles]:
         spark = self.pipeline.spark
         if exists(spark, path):
-            files = (old_files if self.is_dry_run else vacuum)(spark, path, after, now=self.vacuum_now)
+            at_once = (version(spark, path) if until is None else until) if self.vacuum_now else None
+            files = (old_files if self.is_dry_run else vacuum)(spark, path, after, at_once)
             yield from self._table_files("removed", path, files)
 
     def _table_files(
