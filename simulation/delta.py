@@ -361,6 +361,24 @@ class ModelTable:
 
         return save
 
+    def delete(self, stamp: Stamp, days: Sequence[date | str], left: Callable[[File], File | None]) -> None:
+        """Do what a DELETE of Delta does that carries a stamp.
+
+        Args:
+            stamp: what its commit carries.
+            days: those of whose files it takes rows.
+            left: writes what is left of a file; the file itself if it loses none, None if it loses all.
+        """
+        transaction = self.begin()
+        if transaction.number_taken(stamp.application) >= stamp.number:
+            return
+        actions = list[Action]()
+        for file in transaction.read_days(days):
+            if (rest := left(file)) is not file:
+                actions += [transaction.removed(file), *([transaction.added(rest)] if rest else [])]
+        if actions:
+            transaction.put(Change(actions, "DELETE", stamp.note, (stamp.application, stamp.number)))
+
     def set_property(self, name: str, value: str) -> None:
         """Set a property of the table, by a commit that changes no row."""
         self.begin().put(Change([], "SET TBLPROPERTIES", properties={name: value}))

@@ -14,6 +14,7 @@ from pipelines.delta.conflicts import retry_conflicts
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.fencing import Restored, restored, rows_deleted
 from pipelines.delta.table_properties import APPEND_ONLY, SPEED_FROM
+from pipelines.delta.transaction import File
 from pipelines.errors import InfrastructureError
 from pipelines.ledger.certifications import Certified, Verdict, certified_in, newest
 from pipelines.ledger.lease_terms import LeaseTerm
@@ -249,22 +250,18 @@ class ModelUpkeep:
         log = self.world.bronze_log
         deleted = list[int]()
 
+        def left(file: File) -> File | None:
+            rows = tuple(row for row in file["rows"] if not is_below(row, removal.condition))
+            if len(rows) == len(file["rows"]):
+                return file
+            deleted.append(len(file["rows"]) - len(rows))
+            return log.file(BRONZE, rows) if rows else None
+
         def delete(stamp: Stamp) -> None:
             deleted.clear()
-            transaction = self.world.table(log).begin()
-            if transaction.number_taken(stamp.application) >= stamp.number:
-                return
-            if transaction.properties.get(APPEND_ONLY) == "true":
+            if log.newest.properties.get(APPEND_ONLY) == "true":
                 raise InfrastructureError("bronze: it takes no deletes")
-            actions = list[Action]()
-            for file in transaction.read_days([BRONZE]):
-                rows = tuple(row for row in file["rows"] if not is_below(row, removal.condition))
-                if len(rows) < len(file["rows"]):
-                    actions.append(("remove", file))
-                    if rows:
-                        actions.append(("add", log.file(BRONZE, rows)))
-                    deleted.append(len(file["rows"]) - len(rows))
-            transaction.put(Change(actions, "DELETE", stamp.note, (stamp.application, stamp.number)))
+            self.world.table(log).delete(stamp, [BRONZE], left)
 
         kept = {**removal.properties, APPEND_ONLY: "false"}
         try:
@@ -276,10 +273,7 @@ class ModelUpkeep:
             raise Violation("what is told is what was removed", text)
 
     def _delete_days(self, days: Collection[str], stamp: Stamp) -> None:
-        transaction = self.world.table(self.world.speed).begin()
-        if transaction.number_taken(stamp.application) < stamp.number:
-            actions = [transaction.removed(file) for file in transaction.read_days(sorted(days))]
-            transaction.put(Change(actions, "DELETE", stamp.note, (stamp.application, stamp.number)))
+        self.world.table(self.world.speed).delete(stamp, sorted(days), lambda file: None)
 
     def compact_streams(self) -> None:
         """Put small files together that streams have written."""
