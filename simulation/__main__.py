@@ -11,6 +11,7 @@ from typing import Final
 import click
 
 from simulation.backfill import BackfillWorld
+from simulation.index import IndexWorld
 from simulation.nightly import NightlyWorld
 from simulation.publishing import PublishingWorld
 from simulation.retention import RetentionWorld
@@ -23,6 +24,7 @@ PROTOCOLS: Final[dict[str, MakeWorld]] = {
     "sealing": SealingWorld,
     "backfill": BackfillWorld,
     "retention": RetentionWorld,
+    "index": IndexWorld,
 }
 _CHUNK: Final = 250
 _SHOWN: Final = 3

@@ -202,11 +202,6 @@ class ModelTransaction:
         """The files that it reads."""
         return self._read.files
 
-    @property
-    def properties(self) -> Mapping[str, str]:
-        """The properties of the table that it reads."""
-        return self._read.properties
-
     def number_taken(self, application: str) -> int:
         """Return the last number of an application; the commit conflicts with a further one."""
         self._applications.add(application)

@@ -36,19 +36,6 @@ class _UnresolvedGo(ModelUpkeep):
         return None
 
 
-class _UnresolvedFirst(ModelUpkeep):
-    """Unresolved records are looked for before it is asked what the stream has read."""
-
-    _first: datetime | None
-
-    def first_unread(self) -> datetime | None:
-        self._first = super().first_unresolved()
-        return super().first_unread()
-
-    def first_unresolved(self) -> datetime | None:
-        return self._first
-
-
 class _UncertifiedGo(ModelUpkeep):
     """Nobody asks whether days are certified."""
 
@@ -81,21 +68,6 @@ class _SaidAfterwards(ModelUpkeep):
         told = dict(removal.properties)
         super()._delete_bronze(Removal(removal.rows, removal.condition), stamps)
         self._set(self.world.bronze_log, told)
-
-
-class _SaidByAnybody(ModelUpkeep):
-    """Bronze says what a run says that has lost its lease."""
-
-    def _delete_bronze(self, removal: Removal, stamps: Callable[[str], Stamp]) -> None:
-        self._set(self.world.bronze_log, removal.properties)
-        super()._delete_bronze(Removal(removal.rows, removal.condition), stamps)
-
-
-class _DeletesStayAllowed(ModelUpkeep):
-    """What a run has left that died while it deleted is left to itself."""
-
-    def refuse_deletes(self) -> None:
-        pass
 
 
 class _NotRestored(ModelUpkeep):
@@ -153,19 +125,16 @@ def _upkeep(name: str, seed: int, make: type[ModelUpkeep]) -> Planted:
 
 
 RETENTION: Final = (
-    _upkeep("unread records go", 0, _UnreadGo),
-    _upkeep("unresolved records go", 0, _UnresolvedGo),
-    _upkeep("unresolved records are looked for before unread ones", 0, _UnresolvedFirst),
+    _upkeep("unread records go", 64, _UnreadGo),
+    _upkeep("unresolved records go", 18, _UnresolvedGo),
     _upkeep("days that are not certified go", 0, _UncertifiedGo),
-    _upkeep("records are not compared with verdicts", 0, _CountsNotCompared),
-    _upkeep("records go while a backfill brings some", 0, _BesideBackfills),
+    _upkeep("records are not compared with verdicts", 115, _CountsNotCompared),
+    _upkeep("records go while a backfill brings some", 299, _BesideBackfills),
     _upkeep("the first whole day is set when records are gone", 0, _SaidAfterwards),
-    _upkeep("the first whole day is set without an epoch", 0, _SaidByAnybody),
-    _upkeep("deletes stay allowed", 0, _DeletesStayAllowed),
-    _upkeep("the certified version is not restored", 0, _NotRestored),
+    _upkeep("the certified version is not restored", 83, _NotRestored),
     _upkeep("readers are not asked before files go", 0, _ReadersNotAsked),
-    _upkeep("files go that were removed since readers were asked", 0, _AllRemovedGo),
-    _upkeep("the age of files counts from VACUUM", 0, _CountedFromVacuum),
-    _upkeep("all earlier days are taken for certified", 0, _EarlierAreCertified),
-    Planted("days are rebuilt of which records are gone", 0, partial(_world, tables=_Cut)),
+    _upkeep("files go that were removed since readers were asked", 121, _AllRemovedGo),
+    _upkeep("the age of files counts from VACUUM", 410, _CountedFromVacuum),
+    _upkeep("all earlier days are taken for certified", 295, _EarlierAreCertified),
+    Planted("days are rebuilt of which records are gone", 24, partial(_world, tables=_Cut)),
 )

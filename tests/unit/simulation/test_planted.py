@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from simulation.planted_backfill import BACKFILL
+from simulation.planted_index import INDEX
 from simulation.planted_nightly import NIGHTLY
 from simulation.planted_publishing import PUBLISHING
 from simulation.planted_retention import RETENTION
@@ -16,6 +17,7 @@ PLANTED = {
     "sealing": SEALING,
     "backfill": BACKFILL,
     "retention": RETENTION,
+    "index": INDEX,
 }
 
 
