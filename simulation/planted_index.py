@@ -30,13 +30,6 @@ class _AnyBronze(ModelMaking):
         return True
 
 
-class _TableAlone(ModelMaking):
-    """A table with the same id is taken for the same table, though it was put back from a copy."""
-
-    def continues(self, indexed: Indexed) -> bool:
-        return (indexed.bronze_id or "").partition("/")[0] == self.bronze.table_id
-
-
 class _LostOffsetsNotTold(ModelMaking):
     """An index that is made anew is not compared with the one before it."""
 
@@ -90,8 +83,7 @@ def _making(name: str, seed: int, make: type[ModelMaking]) -> Planted:
 
 INDEX: Final = (
     _making("the index is not compared with bronze", 33, _CountsNotCompared),
-    _making("any bronze is the same", 83, _AnyBronze),
-    _making("a bronze from a copy is the same", 83, _TableAlone),
+    _making("any bronze is the same", 372, _AnyBronze),
     _making("lost offsets are not told", 22, _LostOffsetsNotTold),
     _making("rows come beside others", 0, _AppendedOnly),
     _making("a run reads the newest version of the index", 10, _NewestVersion),
