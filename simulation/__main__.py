@@ -11,8 +11,10 @@ from typing import Final
 import click
 
 from simulation.backfill import BackfillWorld
+from simulation.index import IndexWorld
 from simulation.nightly import NightlyWorld
 from simulation.publishing import PublishingWorld
+from simulation.retention import RetentionWorld
 from simulation.runs import MakeWorld, Outcome, Totals, play, shortest_history
 from simulation.sealing import SealingWorld
 
@@ -21,6 +23,8 @@ PROTOCOLS: Final[dict[str, MakeWorld]] = {
     "publishing": PublishingWorld,
     "sealing": SealingWorld,
     "backfill": BackfillWorld,
+    "retention": RetentionWorld,
+    "index": IndexWorld,
 }
 _CHUNK: Final = 250
 _SHOWN: Final = 3

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from random import Random
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
@@ -421,10 +421,7 @@ class BackfillWorld:
                 return
             del log.versions[version + 1 :]
             return
-        then, now = log.versions[version].files, log.newest.files
-        actions = [("remove", file) for path, file in now.items() if path not in then]
-        actions += [("add", file) for path, file in then.items() if path not in now]
-        log.put(len(log.versions), Change(cast(Any, actions), "RESTORE"))
+        log.restore_to(version)
 
     def _send(self, number: int) -> None:
         if number < len(self.topic.logs) and len(self.topic.sent) < _MOST_RECORDS:

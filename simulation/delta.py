@@ -21,7 +21,7 @@ from delta.exceptions import (
 )
 
 from pipelines.delta.epochs import Commit, Stamp
-from pipelines.delta.transaction import File, refused, require_newer
+from pipelines.delta.transaction import File, refused, require_newer, version_gone
 from simulation.kernel import Kernel, NoAnswer
 
 ALL: Final = "all"
@@ -43,6 +43,7 @@ class Version:
         taken: the application whose number it has.
         changes_metadata: whether it changed a property or a column.
         properties: of the table.
+        at: when it was committed, in seconds.
     """
 
     files: Mapping[str, File]
@@ -53,6 +54,7 @@ class Version:
     taken: str | None = None
     changes_metadata: bool = False
     properties: Mapping[str, str] = field(default_factory=dict)
+    at: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,8 @@ class Change:
     number: tuple[str, int] | None = None
     properties: Mapping[str, str] | None = None
 
-    def on(self, before: Version) -> Version:
-        """Return the version after it."""
+    def on(self, before: Version, at: float) -> Version:
+        """Return the version after it, committed at a time."""
         files = dict(before.files)
         added, removed = list[tuple[str, str]](), list[str]()
         for kind, file in self.actions:
@@ -85,6 +87,7 @@ class Change:
             self.number[0] if self.number else None,
             self.properties is not None,
             {**before.properties, **(self.properties or {})},
+            at,
         )
 
 
@@ -94,10 +97,17 @@ class ModelLog:
     Args:
         path: its name.
         is_fenced: whether it knows numbers of applications; without them is a planted fault.
+        clock: tells the time of a commit, in seconds.
+
+    Attributes:
+        gone: the paths of files that were deleted from the store.
     """
 
-    def __init__(self, path: str, *, is_fenced: bool = True) -> None:
-        self.path, self.is_fenced = path, is_fenced
+    def __init__(
+        self, path: str, *, is_fenced: bool = True, clock: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        self.path, self.is_fenced, self.clock = path, is_fenced, clock
+        self.gone = set[str]()
         self.versions = [Version({}, {}, Commit(0, "CREATE TABLE"))]
         self._paths = count()
 
@@ -110,7 +120,7 @@ class ModelLog:
         """Write the file of a commit, unless there is one of that version."""
         if at != len(self.versions):
             return False
-        self.versions.append(change.on(self.newest))
+        self.versions.append(change.on(self.newest, self.clock()))
         return True
 
     def since(self, version: int) -> list[Version]:
@@ -119,11 +129,37 @@ class ModelLog:
 
     def overwrite(self, change: Change) -> None:
         """Write the next version whatever there is; only a planted fault does so."""
-        self.versions.append(change.on(self.newest))
+        self.versions.append(change.on(self.newest, self.clock()))
 
     def file(self, day: date | str, rows: object) -> File:
         """Return a new file with rows of a day."""
         return {"path": f"{self.path}/{next(self._paths)}", "day": str(day), "rows": rows}
+
+    def removed_before(self, moment: float, until: int | None = None) -> set[str]:
+        """Return files that commits removed before a moment, and that the table does not have now.
+
+        Args:
+            moment: the moment.
+            until: the last version whose commits are looked at; None for the newest.
+        """
+        last = dict[str, float]()
+        for version in self.versions[: None if until is None else until + 1]:
+            last |= dict.fromkeys(version.removed, version.at)
+        kept = self.newest.files if until is None else {**self.versions[until].files, **self.newest.files}
+        return {path for path, at in last.items() if at < moment and path not in kept} - self.gone
+
+    def restore_to(self, version: int) -> bool:
+        """Do what Delta's RESTORE does: a commit by which the table is as it was at a version.
+
+        Returns:
+            False, with nothing done, if files of that version were deleted.
+        """
+        then, now = self.versions[version], self.newest
+        if self.gone & then.files.keys():
+            return False
+        actions = list[Action](("remove", file) for path, file in now.files.items() if path not in then.files)
+        actions += [("add", file) for path, file in then.files.items() if path not in now.files]
+        return self.put(len(self.versions), Change(actions, "RESTORE"))
 
     def set_property(self, name: str, value: str) -> None:
         """Do what somebody does by hand, or upkeep does: set a property."""
@@ -154,6 +190,7 @@ class ModelTransaction:
         self._kernel, self._log = kernel, log
         self._read = kernel.effect(f"{log.path}: begin", lambda: log.newest)
         self._applications, self._reads = set[str](), set[str]()
+        self._properties: Mapping[str, str] | None = None
 
     @property
     def version(self) -> int:
@@ -191,7 +228,9 @@ class ModelTransaction:
         )
 
     def require(self, files: Sequence[File], at: int | None) -> None:
-        """Files of the model are never deleted."""
+        """Make sure that files of a version are there."""
+        if any(file["path"] in self._log.gone for file in files):
+            raise version_gone(self._log.path, at)
 
     def added(self, file: File) -> Action:
         """Return the action by which a file becomes one of the table."""
@@ -204,13 +243,18 @@ class ModelTransaction:
     def take_columns_of(self, at: int) -> None:
         """Tables of the model have no columns."""
 
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Let the table say something of itself, by the commit."""
+        self._properties = properties
+
     def commit(
         self, actions: Sequence[Action], stamp: Stamp, mode: str = "Append", condition: str | None = None
     ) -> int:
         """Commit actions and the stamp; return the version that this made."""
         require_newer(self._log.path, self.number_taken(stamp.application), stamp)
         with refused(self._log.path):
-            return self.put(Change(actions, "WRITE", stamp.note, (stamp.application, stamp.number)))
+            number = (stamp.application, stamp.number)
+            return self.put(Change(actions, "WRITE", stamp.note, number, self._properties))
 
     def put(self, change: Change) -> int:
         """Commit a change as Delta does: at the next version, or after those of others that do not conflict.
@@ -311,6 +355,24 @@ class ModelTable:
             transaction.put(Change(actions, "WRITE", stamp.note, (stamp.application, stamp.number)))
 
         return save
+
+    def delete(self, stamp: Stamp, days: Sequence[date | str], left: Callable[[File], File | None]) -> None:
+        """Do what a DELETE of Delta does that carries a stamp.
+
+        Args:
+            stamp: what its commit carries.
+            days: those of whose files it takes rows.
+            left: writes what is left of a file; the file itself if it loses none, None if it loses all.
+        """
+        transaction = self.begin()
+        if transaction.number_taken(stamp.application) >= stamp.number:
+            return
+        actions = list[Action]()
+        for file in transaction.read_days(days):
+            if (rest := left(file)) is not file:
+                actions += [transaction.removed(file), *([transaction.added(rest)] if rest else [])]
+        if actions:
+            transaction.put(Change(actions, "DELETE", stamp.note, (stamp.application, stamp.number)))
 
     def set_property(self, name: str, value: str) -> None:
         """Set a property of the table, by a commit that changes no row."""

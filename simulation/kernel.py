@@ -333,6 +333,8 @@ class Kernel:
         self._resume(actor)
         if actor.has_ended and actor.failure is not None:
             self._say(f"{actor.name:<9} failed: {actor.failure}"[:160])
+            if isinstance(actor.failure, Violation):
+                raise actor.failure
             if not isinstance(actor.failure, self.expected):
                 raise Violation("no surprise", repr(actor.failure)) from actor.failure
         return True

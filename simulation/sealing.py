@@ -20,7 +20,7 @@ from pipelines.kafka.known_gaps import known_of
 from pipelines.ledger.offset_ranges import PartitionOffsets
 from pipelines.ledger.retention_marks import require_not_cut
 from pipelines.nightly.seal_terms import end_of, sealed
-from simulation.delta import Change, ModelLog, Version
+from simulation.delta import ModelLog, Version
 from simulation.ingest import ModelCheckpoint, ModelIngest, ModelQuery, Row, rows_of
 from simulation.kernel import Actor, Kernel, Process, Schedule, Violation
 from simulation.topic import ModelTopic, Sent
@@ -364,15 +364,7 @@ class SealingWorld:
         if as_a_copy:
             del self.bronze.versions[version + 1 :]
         else:
-            self.restore_to(version)
-
-    def restore_to(self, version: int) -> None:
-        """Put bronze back to an earlier version, by a commit, as Delta's RESTORE does."""
-        log = self.bronze
-        then, now = log.versions[version].files, log.newest.files
-        actions = [("remove", file) for path, file in now.items() if path not in then]
-        actions += [("add", file) for path, file in then.items() if path not in now]
-        log.put(len(log.versions), Change(cast(Any, actions), "RESTORE"))
+            self.bronze.restore_to(version)
 
     def _put_back_checkpoint(self) -> None:
         if not self._is_ingesting and len(self._backups) > 1:

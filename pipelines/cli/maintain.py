@@ -9,18 +9,17 @@ import click
 from pipelines.cli.job_runner import Job, run_job
 from pipelines.cli.options import CommonOptions, common_options
 from pipelines.config.streams import Layer
-from pipelines.retention.removal import Removal
-from pipelines.spark.pipeline import Pipeline
-from pipelines.steps.maintain import (
+from pipelines.retention.removal_terms import Removal
+from pipelines.retention.upkeep_run import (
     FoldedIndex,
     KeptFiles,
     LeftOver,
     OldRows,
     TableFiles,
-    Upkeep,
     UpkeepFinding,
-    maintain,
 )
+from pipelines.spark.pipeline import Pipeline
+from pipelines.steps.maintain import Upkeep, maintain
 from pipelines.steps.serving import refresh_view
 from pipelines.steps.serving_table import refresh_table
 

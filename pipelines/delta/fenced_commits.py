@@ -7,19 +7,26 @@ What has no such option, as `RESTORE` has none, is made by a transaction of Delt
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from typing import Final
 
+from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.readwriter import DataFrameWriter
 
 from pipelines.delta.commits import commit_at
 from pipelines.delta.epochs import Commit, Stamp
-from pipelines.delta.fencing import Restored, claimed, restored, written
+from pipelines.delta.fencing import Restored, claimed, restored, rows_deleted, written
 from pipelines.delta.io import days_condition
 from pipelines.delta.table_properties import keep_versions
 from pipelines.delta.transaction import Transaction
+from pipelines.session_settings import session_settings
+
+USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
+_APPLICATION: Final = "spark.databricks.delta.write.txnAppId"
+_NUMBER: Final = "spark.databricks.delta.write.txnVersion"
 
 
 @dataclass(frozen=True)
@@ -101,6 +108,40 @@ def replace_fenced(rows: DataFrame, table: str, condition: str, stamp: Stamp) ->
     """Delete the rows for which a condition holds and write others; as `replace_days_fenced`."""
     writer = _stamped(rows, stamp).mode("overwrite").option("replaceWhere", condition)
     return _written(writer, rows.sparkSession, table, stamp)
+
+
+def delete_rows_fenced(
+    spark: SparkSession,
+    table: str,
+    condition: str,
+    properties: Mapping[str, str],
+    stamps: Callable[[str], Stamp],
+) -> int:
+    """Delete rows of a Delta table, as one commit; return the version of the table that it made.
+
+    Args:
+        spark: the session.
+        table: the path of a Delta table.
+        condition: which rows, in SQL; there is one at least.
+        properties: what the table says of itself from before the first row goes.
+        stamps: gives the stamps of the run.
+
+    Raises:
+        StaleEpoch: a later epoch has claimed the table. No row was deleted.
+        InfrastructureError: others, who hold no epoch, wrote to the table at each try.
+    """
+
+    def delete(stamp: Stamp) -> None:
+        # A DELETE takes them from nowhere else.
+        settings = {
+            _APPLICATION: stamp.application,
+            _NUMBER: str(stamp.number),
+            USER_METADATA: stamp.note,
+        }
+        with session_settings(spark, settings):
+            DeltaTable.forPath(spark, table).delete(condition)
+
+    return rows_deleted(_Table(spark, table), delete, properties, stamps)
 
 
 def restore_fenced(

@@ -4,8 +4,9 @@ The table is behind `FencedTable` and `FencedTransaction`. Jobs use Delta (`pipe
 `simulation` uses a model of Delta's log. So what is simulated is what runs.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from pipelines.delta.conflicts import TABLE_CHANGED, retry_conflicts
@@ -31,6 +32,9 @@ class FencedTransaction(Protocol):
 
     def take_columns_of(self, at: int) -> None:
         """Give the table the columns and properties back that it had at a version."""
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Let the table say something of itself."""
 
     def commit(
         self, actions: Sequence[Any], stamp: Stamp, mode: str = "Append", condition: str | None = None
@@ -73,6 +77,37 @@ class Restored(NamedTuple):
 def claimed(table: FencedTable, stamp: Stamp) -> int:
     """Make a table refuse the commits of all earlier epochs; see `pipelines.delta.fenced_commits.claim`."""
     return retry_conflicts(table.path, lambda: table.begin().commit([], stamp), pause=table.pause)
+
+
+def rows_deleted(
+    table: FencedTable,
+    delete: Callable[[Stamp], None],
+    properties: Mapping[str, str],
+    stamps: Callable[[str], Stamp],
+) -> int:
+    """Delete rows by a command of Delta; return the version that it made.
+
+    Args:
+        table: the table.
+        delete: runs the command, whose commit carries a stamp.
+        properties: what the table says of itself from before the first row goes.
+        stamps: gives the stamps of the run.
+
+    Raises:
+        StaleEpoch: a later epoch has claimed the table. No row was deleted.
+    """
+    stamp = stamps("retention")
+
+    def set_properties() -> int:
+        transaction = table.begin()
+        transaction.set_properties(properties)
+        return transaction.commit([], stamp)
+
+    retry_conflicts(table.path, set_properties, pause=table.pause)
+    deleting = stamps("delete")
+    # Of rows that are looked for again, a conflict of any kind is none.
+    save = partial(retry_conflicts, table.path, lambda: delete(deleting), pause=table.pause)
+    return written(table, save, deleting)
 
 
 def written(table: FencedTable, save: Callable[[], None], stamp: Stamp) -> int:

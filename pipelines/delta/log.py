@@ -12,6 +12,13 @@ def delta_log(spark: SparkSession, path: str) -> Any:
     return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, path)
 
 
+def snapshot_at(spark: SparkSession, path: str, version: int) -> Any:
+    """Return Delta's `Snapshot` of a version of a table."""
+    jvm: Any = spark.sparkContext._jvm
+    none = jvm.scala.Option.empty()
+    return delta_log(spark, path).getSnapshotAt(version, none, none, False)
+
+
 def newest_snapshot(spark: SparkSession, path: str) -> Any:
     """Return Delta's `Snapshot` of a table as it is now; its version is -1 where there is no table."""
     log = delta_log(spark, path)

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.delta.epochs import Commit
-from pipelines.delta.log import newest_snapshot
+from pipelines.delta.log import newest_snapshot, snapshot_at
 from pipelines.delta.tables import exists
 from pipelines.delta.transaction_numbers import newest_number
 from pipelines.sql import literal
@@ -57,16 +57,21 @@ def last_batch(spark: SparkSession, path: str, query: str) -> int | None:
     return int(taken.get()) if taken.isDefined() else None
 
 
-def removed_files(spark: SparkSession, path: str) -> DataFrame:
+def removed_files(spark: SparkSession, path: str, until: int) -> DataFrame:
     """Return the files that commits have removed and the log still names, and those of the change feed.
 
     What is in the change feed was committed, unless somebody is changing or deleting rows: hold the lease.
+
+    Args:
+        spark: the session.
+        path: the path of the table.
+        until: the last version whose commits count.
 
     Returns:
         In the shape of an inventory of Delta's VACUUM: `path string` with its scheme, `length bigint`, `isDir
         boolean`, `modificationTime bigint`. That time is long ago: when a file was removed decides.
     """
-    snapshot = newest_snapshot(spark, path)
+    snapshot = snapshot_at(spark, path, until)
     root = snapshot.deltaLog().dataPath().toString()
     # Its log has the path as a URI, below the table.
     place = f"concat({literal(root)}, '/', url_decode(replace(path, '+', '%2B'))) AS path"

@@ -142,6 +142,13 @@ class Transaction:
         if then.schemaString() != self._inner.metadata().schemaString():
             self._inner.updateMetadata(then, False)
 
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Let the table say something of itself, by the commit."""
+        now = json.loads(self._inner.metadata().json())["metaData"]
+        metadata = {**now, "configuration": {**now.get("configuration", {}), **properties}}
+        action = self._delta.actions.Action.fromJson(json.dumps({"metaData": metadata}))
+        self._inner.updateMetadata(action, False)
+
     def write(self, rows: DataFrame) -> int:
         """Write the files of rows that the commit adds to the table; once. Return how many rows these are.
 

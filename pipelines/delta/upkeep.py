@@ -10,6 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.delta.conflicts import retry_conflicts
+from pipelines.delta.epochs import Stamp
+from pipelines.delta.fenced_commits import USER_METADATA, delete_rows_fenced
 from pipelines.delta.io import read
 from pipelines.delta.table_properties import (
     APPEND_ONLY,
@@ -24,7 +26,6 @@ from pipelines.delta.tables import version
 from pipelines.delta.time_travel import commit_file
 from pipelines.session_settings import session_settings
 
-_NOTE: Final = "spark.databricks.delta.commitInfo.userMetadata"
 DELTAS_OWN: Final = timedelta(days=7)
 """For how long Delta keeps files that a table no longer needs, if the table does not say."""
 # One task of a scan reads as much, so larger files would not make reading faster.
@@ -95,11 +96,11 @@ def compact(spark: SparkSession, table: str, where: str | None = None) -> Files:
     return Files(*row) if row is not None else Files()
 
 
-def old_files(spark: SparkSession, table: str, after: timedelta, *, now: bool = False) -> Files:
+def old_files(spark: SparkSession, table: str, after: timedelta, until: int | None = None) -> Files:
     """Return the files that `vacuum` would remove."""
     unneeded = _vacuum(spark, table, after, how="DRY RUN")
-    if now:
-        unneeded = unneeded.union(_vacuum(spark, table, timedelta(), _REMOVED, "DRY RUN")).distinct()
+    if until is not None:
+        unneeded = unneeded.union(_vacuum(spark, table, timedelta(), until, "DRY RUN")).distinct()
     stored = spark.read.format("binaryFile").option("recursiveFileLookup", True).load(table)
     removable = (
         stored.select("path", "length").join(unneeded, "path").selectExpr("1 AS number", "length AS size")
@@ -107,7 +108,7 @@ def old_files(spark: SparkSession, table: str, after: timedelta, *, now: bool = 
     return _added_up(removable)
 
 
-def vacuum(spark: SparkSession, table: str, after: timedelta, *, now: bool = False) -> Files:
+def vacuum(spark: SparkSession, table: str, after: timedelta, until: int | None = None) -> Files:
     """Remove files that the table has not needed for some time, and those that no commit names.
 
     Args:
@@ -115,7 +116,7 @@ def vacuum(spark: SparkSession, table: str, after: timedelta, *, now: bool = Fal
         table: the path of the table.
         after: for how long a file stays that is needed by older versions only, or that no commit names: such
             a one, if young, may be of a commit that is under way.
-        now: remove at once what commits have removed.
+        until: remove at once what commits have removed up to this version.
 
     Returns:
         The files that were removed.
@@ -125,8 +126,8 @@ def vacuum(spark: SparkSession, table: str, after: timedelta, *, now: bool = Fal
         ensure_table_property(spark, table, REMOVED_FILES, f"interval {_hours(after)} hours")
     before = version(spark, table)
     _vacuum(spark, table, after)
-    if now:
-        _vacuum(spark, table, timedelta(), _REMOVED)
+    if until is not None:
+        _vacuum(spark, table, timedelta(), until)
     # Streams may have written since.
     logged = DeltaTable.forPath(spark, table).history(_RECENT).where(F.col("version") > before)
     # Empty folders are counted as well, and stay.
@@ -139,13 +140,16 @@ def vacuum(spark: SparkSession, table: str, after: timedelta, *, now: bool = Fal
     return _added_up(removed)
 
 
-def _vacuum(spark: SparkSession, table: str, after: timedelta, among: str = "", how: str = "") -> DataFrame:
+def _vacuum(
+    spark: SparkSession, table: str, after: timedelta, until: int | None = None, how: str = ""
+) -> DataFrame:
     # Spark's default of ten thousand tasks takes minutes for a table of a few files.
     tasks = {_LISTING_TASKS: str(4 * spark.sparkContext.defaultParallelism)}
-    if among == _REMOVED:
+    among = ""
+    if until is not None:
         # Not VACUUM LITE, which wants the log from its first commit on.
-        removed_files(spark, table).createOrReplaceTempView(among)
-        among = f"USING INVENTORY (TABLE {among})"
+        removed_files(spark, table, until).createOrReplaceTempView(_REMOVED)
+        among = f"USING INVENTORY (TABLE {_REMOVED})"
     with session_settings(spark, {**_FOR_VACUUM, **tasks}):
         return spark.sql(f"VACUUM delta.`{table}` {among} RETAIN {_hours(after)} HOURS {how}")
 
@@ -159,19 +163,35 @@ def committed_at(spark: SparkSession, table: str, at: int) -> datetime:
     return datetime.fromtimestamp(file.modified_ms() / 1000, UTC)
 
 
-def delete_rows(spark: SparkSession, table: str, condition: str, properties: Mapping[str, str]) -> None:
-    """Delete rows, as `change_rows` does.
+def delete_rows(
+    spark: SparkSession,
+    table: str,
+    condition: str,
+    properties: Mapping[str, str],
+    stamps: Callable[[str], Stamp],
+) -> None:
+    """Delete rows, by commits that a run can only make while no later run has taken over.
+
+    A table that refuses this is made to take it, and refuses again afterwards, also if it fails.
 
     Args:
         spark: the session.
         table: the path of the table.
-        condition: which rows, in SQL.
+        condition: which rows, in SQL; there is one at least.
         properties: what is kept with the table from before the first row goes.
+        stamps: gives what the commits carry.
 
     Raises:
-        InfrastructureError: others rewrote the same files at each try.
+        StaleEpoch: a later epoch has claimed the table. No row was deleted.
+        InfrastructureError: others wrote to the table at each try.
     """
-    change_rows(spark, table, lambda delta_table: delta_table.delete(condition), properties)
+    refuses = table_property(spark, table, APPEND_ONLY) is not None
+    kept = {**properties, **({APPEND_ONLY: "false"} if refuses else {})}
+    try:
+        delete_rows_fenced(spark, table, condition, kept, stamps)
+    finally:
+        if refuses:
+            refuse_deletes(spark, table)
 
 
 def change_rows(
@@ -200,7 +220,7 @@ def change_rows(
     set_table_properties(spark, table, {**properties, **({APPEND_ONLY: "false"} if refuses else {})})
     try:
         # Delta takes the note from nowhere else for a DELETE or a MERGE.
-        with session_settings(spark, {} if note is None else {_NOTE: note}):
+        with session_settings(spark, {} if note is None else {USER_METADATA: note}):
             retry_conflicts(table, lambda: change(DeltaTable.forPath(spark, table)))
     finally:
         if refuses:

@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from pipelines.delta.epochs import Stamp
 from pipelines.delta.fenced_commits import replace_fenced
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import version as table_version
@@ -27,6 +28,7 @@ from pipelines.ledger.bronze_state import (
 from pipelines.ledger.catalog import BRONZE_INDEX, rows_of
 from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.forgotten import emptied_in, forgotten_by, is_emptied, with_event_time
+from pipelines.ledger.index_making import made
 from pipelines.ledger.leases import Lease
 from pipelines.ledger.schema_lookup import ask_again, learned_late
 from pipelines.records.decode import ERROR, EVENT_DATE, VALID
@@ -102,18 +104,7 @@ def index_bronze(
             has taken the lease over.
         SourceError: bronze lacks records that the index knows.
     """
-    making = _making(pipeline, version)
-    index = making.continued(lease)
-    if index is not None:
-        # A run that was stalled while it emptied records, and died, has not set the property of the table.
-        indexed = index.total(), index.emptied()
-        in_bronze = records_in(pipeline, version), emptied_in(pipeline, version)
-        if indexed == in_bronze:
-            return index
-        _log.warning(
-            "the bronze index counts %d records (%d emptied), but bronze has %d (%d)", *indexed, *in_bronze
-        )
-    return making.anew(lease)
+    return made(_making(pipeline, version), lease.stamp if lease else None)
 
 
 def index_as_of(pipeline: Pipeline, at: int) -> BronzeIndex:
@@ -129,14 +120,14 @@ def index_as_of(pipeline: Pipeline, at: int) -> BronzeIndex:
     """
     now = table_version(pipeline.spark, pipeline.table("bronze"))
     making = _making(pipeline, now)
-    if making.indexed is not None and making.fits and making.indexed.until >= at:
+    if making.known_until is not None and making.known_until >= at:
         return BronzeIndex(now, making.bronze_id, making.stored).until(at)
     return index_bronze(pipeline, now).until(at)
 
 
 @dataclass(frozen=True)
 class _Making:
-    """One making of the index.
+    """One making of the index, see `pipelines.ledger.index_making.IndexLake`.
 
     Attributes:
         bronze: bronze as it is.
@@ -156,54 +147,81 @@ class _Making:
     made_for: str
 
     @property
-    def fits(self) -> bool:
-        """Whether the rows that are there are valid for bronze and for the current way to decode."""
-        return self.indexed is not None and self.indexed.made_for == self.made_for
+    def version(self) -> int:
+        """The version of bronze."""
+        return self.bronze.version
 
-    def continued(self, lease: Lease | None) -> BronzeIndex | None:
-        """Return the index with what came since it was built last; None if it has to be rebuilt."""
-        version = self.bronze.version
-        if self.indexed is None or not self.fits:
-            return None
-        last = self.indexed.until
-        if last >= version:
-            # What the index knows already may be more than an older version had.
-            return BronzeIndex(version, self.bronze_id, self.stored).until(version)
+    @property
+    def is_there(self) -> bool:
+        """Whether the index has rows."""
+        return self.indexed is not None
+
+    @property
+    def known_until(self) -> int | None:
+        """The newest version that the index knows; None if it holds for another bronze or way to decode."""
+        is_valid = self.indexed is not None and self.indexed.made_for == self.made_for
+        return self.indexed.until if self.indexed is not None and is_valid else None
+
+    def as_known(self) -> BronzeIndex:
+        """Return what the rows that are there say of the version."""
+        return BronzeIndex(self.version, self.bronze_id, self.stored).until(self.version)
+
+    def came_after(self, version: int) -> DataFrame | None:
+        """Return the rows of what came after a version; None if that can no longer be told."""
         feed = self.pipeline.spark.read.format("delta").option("readChangeFeed", "true")
-        feed = feed.option("startingVersion", last + 1).option("endingVersion", version)
+        feed = feed.option("startingVersion", version + 1).option("endingVersion", self.version)
         try:
             came = feed.load(self.bronze.table).where("_change_type = 'insert'")
-            rows = _rows(self.pipeline, came)
+            return _rows(self.pipeline, came)
         except (PySparkException, Py4JJavaError) as error:
             # Its log or its files are cleaned up after some time.
             _log.warning(
-                "the changes of bronze after version %d cannot be read: %s", last, first_line(str(error))
+                "the changes of bronze after version %d cannot be read: %s", version, first_line(str(error))
             )
             return None
-        if lease is None or rows.isEmpty():
-            return BronzeIndex(version, self.bronze_id, self.stored.unionByName(self._named(rows)))
-        # Those that an earlier run wrote while this one looked are overwritten, not duplicated.
-        return self._written(rows, f"{rows_of(self.pipeline)} AND until > {last}", lease)
 
-    def anew(self, lease: Lease | None) -> BronzeIndex:
-        """Return the index, made from the whole of bronze.
-
-        Raises:
-            SourceError: bronze lacks records that it had: it was replaced or restored, or rows were deleted.
-        """
-        version = self.bronze.version
-        if self.indexed is not None:
-            offsets = BronzeIndex(version, "", self.stored).offsets()
-            require_indexed_offsets(self.pipeline.spark, self.bronze, self.indexed, offsets)
-        _log.info("building the bronze index from all of bronze")
+    def of_all(self) -> DataFrame:
+        """Return the rows of all that bronze has."""
         # Versions of another table say nothing of the micro-batches of this one.
-        micro_batches = BronzeIndex(version, "", self.stored.where(F.lit(self.is_same))).micro_batches()
+        micro_batches = BronzeIndex(self.version, "", self.stored.where(F.lit(self.is_same))).micro_batches()
         commits = micro_batches.withColumnsRenamed({"at": "_ingested_at", "commit": _COMMIT})
-        whole = read(self.pipeline.spark, self.bronze.table, version).join(commits, "_ingested_at", "left")
-        rows = _rows(self.pipeline, whole.fillna(version, [_COMMIT]))
-        if lease is None or (self.indexed is None and rows.isEmpty()):
-            return BronzeIndex(version, self.bronze_id, self._named(rows))
-        return self._written(rows, rows_of(self.pipeline), lease)
+        whole = read(self.pipeline.spark, self.bronze.table, self.version)
+        whole = whole.join(commits, "_ingested_at", "left")
+        return _rows(self.pipeline, whole.fillna(self.version, [_COMMIT]))
+
+    def is_empty(self, rows: DataFrame) -> bool:
+        """Return whether these are none."""
+        return rows.isEmpty()
+
+    def beside(self, rows: DataFrame) -> BronzeIndex:
+        """Return the rows that are there and others, without writing them."""
+        return BronzeIndex(self.version, self.bronze_id, self.stored.unionByName(self._named(rows)))
+
+    def alone(self, rows: DataFrame) -> BronzeIndex:
+        """Return rows in place of those that are there, without writing them."""
+        return BronzeIndex(self.version, self.bronze_id, self._named(rows))
+
+    def written(self, rows: DataFrame, after: int | None, stamp: Stamp) -> BronzeIndex:
+        """Return the index as written; a run keeps to the version that its own commit made."""
+        table, own = BRONZE_INDEX.path(self.pipeline), rows_of(self.pipeline)
+        condition = own if after is None else f"{own} AND until > {after}"
+        at = replace_fenced(self._named(rows), table, condition, stamp)
+        rows.unpersist()
+        return BronzeIndex(self.version, self.bronze_id, BRONZE_INDEX.rows(self.pipeline, at))
+
+    def counted(self, index: BronzeIndex) -> tuple[int, int]:
+        """Return how many records the index counts, and how many of them were emptied."""
+        return index.total(), index.emptied()
+
+    def in_bronze(self) -> tuple[int, int]:
+        """Return how many records bronze has, and how many of them were emptied."""
+        return records_in(self.pipeline, self.version), emptied_in(self.pipeline, self.version)
+
+    def require_known_offsets(self) -> None:
+        """Make sure that bronze has every offset that the index knows."""
+        if self.indexed is not None:
+            offsets = BronzeIndex(self.version, "", self.stored).offsets()
+            require_indexed_offsets(self.pipeline.spark, self.bronze, self.indexed, offsets)
 
     def _named(self, rows: DataFrame) -> DataFrame:
         """Return rows as the index has them, with what they were made from."""
@@ -221,13 +239,6 @@ class _Making:
         common |= dict.fromkeys({*of_index.names} - {*common, *rows.columns})
         values = {name: F.lit(value).cast(of_index[name].dataType) for name, value in common.items()}
         return rows.withColumns(values).select(*of_index.names)
-
-    def _written(self, rows: DataFrame, condition: str, lease: Lease) -> BronzeIndex:
-        """Return the index as written; a run keeps to the version that its own commit made."""
-        table = BRONZE_INDEX.path(self.pipeline)
-        at = replace_fenced(self._named(rows), table, condition, lease.stamp("index"))
-        rows.unpersist()
-        return BronzeIndex(self.bronze.version, self.bronze_id, BRONZE_INDEX.rows(self.pipeline, at))
 
 
 def _making(pipeline: Pipeline, version: int) -> _Making:

@@ -1,7 +1,9 @@
 """Whether bronze is still the table that its index was made from, and holds what that one held."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -76,15 +78,25 @@ def bronze_state(pipeline: Pipeline, version: int) -> BronzeState:
 
 
 def continues(spark: SparkSession, bronze: BronzeState, indexed: Indexed) -> bool:
+    """Return whether bronze continues the table that an index was made from, see `is_continued`."""
+    return is_continued(bronze, indexed, partial(commit_hash, spark, bronze.table))
+
+
+def is_continued(bronze: BronzeState, indexed: Indexed, hash_of: Callable[[int], str | None]) -> bool:
     """Return whether bronze is the table that an index was made from, and continues what the index knows.
 
     A table that was restored from a copy has the same id, and soon the same versions, made by other commits.
+
+    Args:
+        bronze: bronze as it is.
+        indexed: what the index was made from.
+        hash_of: returns the hash of the commit that made a version; None if the log lacks it.
     """
     if indexed.bronze_id is None:
         return indexed.until <= bronze.version
     if indexed.bronze_id.partition("/")[0] != bronze.table_id or indexed.until_commit is None:
         return False
-    return commit_hash(spark, bronze.table, indexed.until) == indexed.until_commit
+    return hash_of(indexed.until) == indexed.until_commit
 
 
 def records_in(pipeline: Pipeline, version: int) -> int:
@@ -112,15 +124,19 @@ def bronze_id(bronze: BronzeState, indexed: Indexed | None, *, is_same: bool) ->
 def require_indexed_offsets(
     spark: SparkSession, bronze: BronzeState, indexed: Indexed, indexed_offsets: list[PartitionOffsets]
 ) -> None:
+    """Make sure that bronze holds every offset that the index knows, see `require_offsets`."""
+    require_offsets(bronze, indexed, lambda: _lacking(spark, bronze, indexed_offsets))
+
+
+def require_offsets(bronze: BronzeState, indexed: Indexed, find: Callable[[], list[str]]) -> None:
     """Make sure that bronze holds every offset that the bronze held from which an index was made.
 
     Bronze that says itself, since then, from which day on it is whole is taken at its word.
 
     Args:
-        spark: the session.
         bronze: bronze as it is.
         indexed: what the index was made from.
-        indexed_offsets: the offsets that the index knows.
+        find: finds which of the offsets that the index knows bronze lacks, a text for each partition.
 
     Raises:
         SourceError: it does not.
@@ -132,7 +148,7 @@ def require_indexed_offsets(
             f"it was filled from another topic: found id {bronze.topic_id}, expected {indexed.topic_id}"
         ]
     else:
-        lacking = _lacking(spark, bronze, indexed_offsets)
+        lacking = find()
     if lacking:
         more = [f"and {len(lacking) - _SHOWN} more partitions"] if len(lacking) > _SHOWN else []
         raise SourceError(

@@ -6,6 +6,7 @@ each other become one. What the index answers stays as it was (`pipelines.ledger
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Final
@@ -13,11 +14,13 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.delta.epochs import Stamp
 from pipelines.delta.fenced_commits import claim, replace_fenced
 from pipelines.delta.io import small_rows
 from pipelines.delta.tables import shape, small_frame
 from pipelines.ledger.bronze_index import OFFSETS, RECORDS
 from pipelines.ledger.catalog import BRONZE_INDEX, CERTIFICATIONS, rows_of
+from pipelines.ledger.index_making import folded
 from pipelines.ledger.leases import Lease
 from pipelines.ledger.offset_ranges import in_a_row
 from pipelines.spark.pipeline import Pipeline
@@ -45,30 +48,63 @@ def fold_index(pipeline: Pipeline, lease: Lease | None) -> int:
     Raises:
         StaleEpoch: another run has taken the lease over. Nothing was changed.
     """
-    spark = pipeline.spark
     if not BRONZE_INDEX.exists(pipeline):
         return 0
-    table = BRONZE_INDEX.path(pipeline)
-    if lease is not None:
-        BRONZE_INDEX.ensure(pipeline)
-        # From here on no run that held the lease before can add to what is read now.
-        claim(spark, table, lease.stamp("fold"))
-    stored = BRONZE_INDEX.rows(pipeline)
-    if "ingested_from" not in stored.columns:
-        return 0
-    old = _old(stored, datetime.now(UTC) - _LEFT_ALONE)
-    if old is None:
-        return 0
-    rows = stored.where(old)
-    folded = fold(rows, _verdict_versions(pipeline)).persist()
+    lake = _Folding(pipeline)
     try:
-        fewer = rows.count() - folded.count()
-        if lease is not None:
-            # Also where none are fewer: it is not looked for what can be folded of them again.
-            replace_fenced(folded, table, f"{rows_of(pipeline)} AND ({old})", lease.stamp("folded"))
-        return fewer
+        return folded(lake, lease.stamp if lease else None)
     finally:
-        folded.unpersist()
+        for rows in lake.kept:
+            rows.unpersist()
+
+
+@dataclass
+class _Folding:
+    """The index of a pipeline, see `pipelines.ledger.index_making.FoldedLake`.
+
+    Attributes:
+        pipeline: The pipeline.
+        kept: frames that are kept until the folding is done.
+        condition: which rows are folded.
+    """
+
+    pipeline: Pipeline
+    kept: list[DataFrame] = field(default_factory=list)
+    condition: str = "false"
+
+    @property
+    def _table(self) -> str:
+        return BRONZE_INDEX.path(self.pipeline)
+
+    def claim(self, stamp: Stamp) -> None:
+        """Make the index refuse the commits of all earlier epochs."""
+        BRONZE_INDEX.ensure(self.pipeline)
+        claim(self.pipeline.spark, self._table, stamp)
+
+    def old(self) -> DataFrame | None:
+        """Return the rows that are to be folded; None if there are none that are new to it."""
+        stored = BRONZE_INDEX.rows(self.pipeline)
+        if "ingested_from" not in stored.columns:
+            return None
+        old = _old(stored, datetime.now(UTC) - _LEFT_ALONE)
+        if old is None:
+            return None
+        self.condition = old
+        return stored.where(old)
+
+    def fold(self, rows: DataFrame) -> DataFrame:
+        """Return the same in fewer rows."""
+        fewer = fold(rows, _verdict_versions(self.pipeline)).persist()
+        self.kept.append(fewer)
+        return fewer
+
+    def count(self, rows: DataFrame) -> int:
+        """Return how many rows these are."""
+        return rows.count()
+
+    def replace(self, folded: DataFrame, stamp: Stamp) -> None:
+        """Write folded rows in place of the old ones."""
+        replace_fenced(folded, self._table, f"{rows_of(self.pipeline)} AND ({self.condition})", stamp)
 
 
 def fold(rows: DataFrame, versions: Iterable[int]) -> DataFrame:

@@ -72,6 +72,10 @@ class LeaseLimits:
     most: timedelta
 
 
+class LeaseHeld(InfrastructureError):
+    """Another run holds the lease."""
+
+
 class LeaseTaken(InfrastructureError):
     """Somebody else has written the lease since it was looked at."""
 
@@ -192,7 +196,7 @@ def take(table: LeaseTable, machine: Machine, limits: LeaseLimits, run_id: str) 
         run_id: the run that takes it.
 
     Raises:
-        InfrastructureError: another run holds the lease. The message names it.
+        LeaseHeld: another run holds the lease. The message names it.
     """
     # Before the row, so that whoever writes the row from here on makes this run's commit fail.
     number = table.number()
@@ -207,12 +211,12 @@ def take(table: LeaseTable, machine: Machine, limits: LeaseLimits, run_id: str) 
         raise _refusal(table.name, table.held()) from None
 
 
-def _refusal(name: str, held: HeldLease | None) -> InfrastructureError:
+def _refusal(name: str, held: HeldLease | None) -> LeaseHeld:
     who, until = "another run", ""
     if held is not None:
         who = f"run {held.run_id} on {held.process.host} (pid {held.process.pid})"
         until = f" It holds the lease until {held.until:%Y-%m-%d %H:%M:%S} UTC at most."
-    return InfrastructureError(
+    return LeaseHeld(
         f"{name}: {who} is at work on this pipeline now; this run has changed nothing.{until}"
         " Start again when it has ended"
     )

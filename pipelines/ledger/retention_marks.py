@@ -28,8 +28,17 @@ def first_rebuildable_day(pipeline: Pipeline) -> date | None:
 
     Bronze holds all records of this day and of the days within `batch.dedup_horizon_days` of it.
     """
-    first = first_whole_day(pipeline)
-    return None if first is None else first + timedelta(days=pipeline.config.batch.dedup_horizon_days)
+    return first_rebuildable(pipeline.config, first_whole_day(pipeline))
+
+
+def first_rebuildable(config: PipelineConfig, whole: date | None) -> date | None:
+    """Return the first day that can be rebuilt; None for any.
+
+    Args:
+        config: the pipeline's configuration.
+        whole: the first day of which bronze lacks no record that was removed; None if none ever was.
+    """
+    return None if whole is None else whole + timedelta(days=config.batch.dedup_horizon_days)
 
 
 def require_whole(pipeline: Pipeline, days: Sequence[date]) -> None:
@@ -52,7 +61,7 @@ def require_not_cut(config: PipelineConfig, whole: date | None, days: Sequence[d
     Raises:
         ConfigError: some are not.
     """
-    first = None if whole is None else whole + timedelta(days=config.batch.dedup_horizon_days)
+    first = first_rebuildable(config, whole)
     if first is not None and days[0] < first:
         raise ConfigError(
             f"{config.table('bronze')}: {days[0]} cannot be rebuilt or audited:"

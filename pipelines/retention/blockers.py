@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -29,26 +30,46 @@ class Need:
     why: str
 
 
-def unread(pipeline: Pipeline) -> Need | None:
-    """Return the records that `speed_stream` has not read: it would never see them."""
-    sent = _first_sent(unread_rows(pipeline))
-    if sent is None:
-        return None
-    day = last_event_day(sent, pipeline.config.decode.max_future, pipeline.contract.zone)
-    return Need(day, f"speed_stream has not read records that were sent at {sent:%Y-%m-%d %H:%M} UTC")
+def first_unread(pipeline: Pipeline) -> datetime | None:
+    """Return when the first record was sent that `speed_stream` has not read; None if there is none."""
+    return _first_sent(unread_rows(pipeline))
 
 
-def in_quarantine(pipeline: Pipeline) -> Need | None:
-    """Return the unresolved records: a replay may rebuild the days that they were late for."""
+def first_unresolved(pipeline: Pipeline) -> datetime | None:
+    """Return when the first unresolved record of the quarantine was sent; None if there is none."""
     table = pipeline.table("quarantine")
     if not exists(pipeline.spark, table):
         return None
-    sent = _first_sent(read(pipeline.spark, table).where("_status = 'open'"))
+    return _first_sent(read(pipeline.spark, table).where("_status = 'open'"))
+
+
+def unread(config: PipelineConfig, zone: ZoneInfo, sent: datetime | None) -> Need | None:
+    """Return what the records need that `speed_stream` has not read: it would never see them.
+
+    Args:
+        config: the pipeline's configuration.
+        zone: the zone in which days end.
+        sent: when the first of them was sent; None if there is none.
+    """
     if sent is None:
         return None
-    before = timedelta(days=pipeline.config.batch.lookback_days + pipeline.config.batch.dedup_horizon_days)
+    day = last_event_day(sent, config.decode.max_future, zone)
+    return Need(day, f"speed_stream has not read records that were sent at {sent:%Y-%m-%d %H:%M} UTC")
+
+
+def in_quarantine(config: PipelineConfig, zone: ZoneInfo, sent: datetime | None) -> Need | None:
+    """Return what the unresolved records need: a replay may rebuild the days that they were late for.
+
+    Args:
+        config: the pipeline's configuration.
+        zone: the zone in which days end.
+        sent: when the first of them was sent; None if there is none.
+    """
+    if sent is None:
+        return None
+    before = timedelta(days=config.batch.lookback_days + config.batch.dedup_horizon_days)
     return Need(
-        sent.astimezone(pipeline.contract.zone).date() - before,
+        sent.astimezone(zone).date() - before,
         f"quarantine holds unresolved records, the first sent at {sent:%Y-%m-%d %H:%M} UTC:"
         " replay or discard them",
     )

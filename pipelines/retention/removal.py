@@ -1,48 +1,30 @@
-"""Which rows retention may remove from a table, and what keeps the others."""
+"""Which rows retention may remove from the tables of a lake; see `pipelines.retention.removal_terms`."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Final
+from zoneinfo import ZoneInfo
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.contracts.event_days import FIRST_DAY
+from pipelines.config.model import PipelineConfig
+from pipelines.config.streams import Layer
 from pipelines.delta.io import days_condition, read, small_rows
-from pipelines.delta.table_properties import SPEED_FROM, WHOLE_FROM
 from pipelines.delta.tables import exists
-from pipelines.ledger.certifications import certified, verdicts
-from pipelines.ledger.retention_marks import (
-    first_day_by_age,
-    first_moment_of,
-    first_rebuildable_day,
-    first_whole_day,
-    speed_from,
-)
+from pipelines.ledger.certifications import Certified, Verdict, certified, verdicts
+from pipelines.ledger.retention_marks import first_whole_day, speed_from
 from pipelines.publishing.published_days import waiting
 from pipelines.records.sent import sent_by
-from pipelines.retention.blockers import (
-    Need,
-    in_quarantine,
-    rebuild_first,
-    records_of_days,
-    uncertified,
-    unread,
+from pipelines.retention.blockers import first_unread, first_unresolved, records_of_days
+from pipelines.retention.removal_terms import (
+    FirstOffset,
+    Removal,
+    bronze_removal,
+    quarantine_removal,
+    speed_removal,
 )
 from pipelines.spark.pipeline import Pipeline
-from pipelines.sql import literal
-
-_DAY: Final = timedelta(days=1)
-
-
-@dataclass(frozen=True)
-class FirstOffset:
-    """An offset of a Kafka partition below which records may go."""
-
-    topic: str
-    partition: int
-    offset: int
 
 
 def first_offsets_kept(bronze: DataFrame, sent: datetime) -> list[FirstOffset]:
@@ -59,112 +41,107 @@ def first_there(bronze: DataFrame) -> list[FirstOffset]:
     return _by_partition(bronze, F.min("_offset"))
 
 
-def below_offsets(cuts: Iterable[FirstOffset]) -> str:
-    """Return an SQL condition: whether a record's offset lies below that of its partition."""
-    parts = (
-        f"(_topic = {literal(cut.topic)} AND _partition = {cut.partition} AND _offset < {cut.offset})"
-        for cut in cuts
-    )
-    return " OR ".join(parts) or "false"
-
-
 def _by_partition(bronze: DataFrame, offset: Column) -> list[FirstOffset]:
     partitions = bronze.groupBy(F.col("_topic").alias("topic"), F.col("_partition").alias("partition"))
     return [FirstOffset(**row) for row in small_rows(partitions.agg(offset.alias("offset")))]
 
 
 @dataclass(frozen=True)
-class Removal:
-    """What may be removed from a table.
+class LakeRetention:
+    """The tables of a lake, see `pipelines.retention.removal_terms.RetentionLake`."""
 
-    Attributes:
-        rows: how many rows.
-        condition: which, in SQL.
-        properties: what the table must say of itself before they go.
-        needs: what keeps more from going.
-        kept_from: of bronze and the speed layer, the first day that stays, if any rows go.
-        sent_before: of bronze, the moment before which the records were sent that go.
-        days: of the speed layer, how many certified days the rows that go are of.
-    """
+    pipeline: Pipeline
 
-    rows: int = 0
-    condition: str = "false"
-    properties: Mapping[str, str] = field(default_factory=dict)
-    needs: tuple[Need, ...] = ()
-    kept_from: date | None = None
-    sent_before: datetime | None = None
-    days: int = 0
+    @property
+    def config(self) -> PipelineConfig:
+        """The pipeline's configuration."""
+        return self.pipeline.config
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The zone in which days end."""
+        return self.pipeline.contract.zone
+
+    def now(self) -> datetime:
+        """Return the time, in UTC."""
+        return datetime.now(UTC)
+
+    def has(self, layer: Layer) -> bool:
+        """Return whether there is a table."""
+        return exists(self.pipeline.spark, self.pipeline.table(layer))
+
+    def first_whole_day(self) -> date | None:
+        """Return the first day of which bronze lacks no record that was removed; None if none ever was."""
+        return first_whole_day(self.pipeline)
+
+    def first_unread(self) -> datetime | None:
+        """Return when the first record was sent that `speed_stream` has not read; None if there is none."""
+        return first_unread(self.pipeline)
+
+    def first_unresolved(self) -> datetime | None:
+        """Return when the first unresolved record of the quarantine was sent; None if there is none."""
+        return first_unresolved(self.pipeline)
+
+    def records_of_days(self) -> Mapping[date, int]:
+        """Return how many valid records bronze holds of each event day that can be certified."""
+        return records_of_days(self.pipeline)
+
+    def verdicts(self) -> Sequence[Verdict]:
+        """Return the newest verdict on each day."""
+        return verdicts(self.pipeline)
+
+    def certified(self) -> Certified | None:
+        """Return what is certified; None if no day ever was."""
+        return certified(self.pipeline)
+
+    def first_offsets_kept(self, sent: datetime) -> list[FirstOffset]:
+        """Return the first offset of each partition that was sent at a moment or later, or else its last."""
+        return first_offsets_kept(self._read("bronze"), sent)
+
+    def first_offsets(self) -> list[FirstOffset]:
+        """Return the first offset of each partition that bronze holds."""
+        return first_there(self._read("bronze"))
+
+    def count(self, layer: Layer, condition: str) -> int:
+        """Return how many rows of a table meet a condition, in SQL."""
+        return self._read(layer).where(condition).count()
+
+    def count_days(self, layer: Layer, condition: str) -> dict[date, int]:
+        """Return how many rows of a table meet a condition, in SQL, by event day."""
+        by_day = self._read(layer).where(condition).groupBy("_event_date").count()
+        return {row["_event_date"]: row["count"] for row in small_rows(by_day)}
+
+    def first_row_day(self, days: Collection[date], since: date) -> date | None:
+        """Return the first day, from one on, that the speed layer has rows of and that is not among some."""
+        others = self._read("speed").where(~F.expr(days_condition([*days])))
+        (row,) = others.agg(
+            F.min(F.expr(f"CASE WHEN _event_date >= '{since}' THEN _event_date END"))
+        ).toLocalIterator()
+        found: date | None = row[0]
+        return found
+
+    def days_to_publish(self) -> list[date]:
+        """Return days that were certified, of which `publish_stream` has not sent the changes."""
+        return [verdict.day for verdict in waiting(self.pipeline)]
+
+    def speed_from(self) -> date | None:
+        """Return the first day of which no row was removed from the speed layer; None if none ever was."""
+        return speed_from(self.pipeline)
+
+    def _read(self, layer: Layer) -> DataFrame:
+        return read(self.pipeline.spark, self.pipeline.table(layer))
 
 
 def from_bronze(pipeline: Pipeline, retention: timedelta) -> Removal:
-    """Return the oldest records of bronze, up to an offset of each partition.
-
-    They lie before the first day that must stay whole: for its age, or since something needs it.
-    """
-    config = pipeline.config
-    table = pipeline.table("bronze")
-    by_age = first_day_by_age(config, retention, datetime.now(UTC), pipeline.contract.zone)
-    gone = first_whole_day(pipeline)
-    if gone is not None and by_age <= gone:
-        return Removal()
-    needs = [unread(pipeline), in_quarantine(pipeline)]
-    records = records_of_days(pipeline)
-    needs.append(uncertified(config, records, verdicts(pipeline), first_rebuildable_day(pipeline), by_age))
-    blocking = tuple(need for need in needs if need is not None and need.day < by_age)
-    day = min([by_age, *(need.day for need in blocking)])
-    if day <= (gone or FIRST_DAY):
-        return Removal(needs=blocking)
-    sent = first_moment_of(day, config.decode.max_future, pipeline.contract.zone)
-    bronze = read(pipeline.spark, table)
-    condition = below_offsets(first_offsets_kept(bronze, sent))
-    rows = bronze.where(condition).count()
-    if not rows:
-        return Removal(needs=blocking)
-    return Removal(rows, condition, {WHOLE_FROM: day.isoformat()}, blocking, kept_from=day, sent_before=sent)
+    """Return what may go of bronze, see `removal_terms.bronze_removal`."""
+    return bronze_removal(LakeRetention(pipeline), retention)
 
 
 def from_speed(pipeline: Pipeline, retention: timedelta) -> Removal:
-    """Return the rows of certified days that lie further behind the last certified day than the retention."""
-    spark = pipeline.spark
-    table, state = pipeline.table("speed"), certified(pipeline)
-    if state is None or not exists(spark, table):
-        return Removal()
-    first = state.days[-1] - timedelta(days=-(-retention // _DAY))
-    uncertified_rows = read(spark, table).where(~F.expr(days_condition(state.days)))
-    # A day that can no longer be certified keeps its own rows, which readers have from here, and no others.
-    rebuildable = max(FIRST_DAY, first_rebuildable_day(pipeline) or FIRST_DAY)
-    first_uncertified = uncertified_rows.agg(
-        F.min(F.expr(f"CASE WHEN _event_date >= '{rebuildable}' THEN _event_date END"))
-    )
-    needs = [
-        Need(row[0], f"{row[0]} is not certified: {rebuild_first(pipeline.config, row[0])}")
-        for row in first_uncertified.toLocalIterator()
-        if row[0] is not None and row[0] < first
-    ]
-    if to_settle := sorted({v.day for v in waiting(pipeline) if v.day < first}):
-        needs.append(Need(to_settle[0], f"publish_stream has not sent the changes of {to_settle[0]} yet"))
-    first = min([first, *(need.day for need in needs)])
-    days = [day for day in state.days if day < first]
-    if not days:
-        return Removal(needs=tuple(needs))
-    condition = days_condition(days)
-    by_day = small_rows(read(spark, table).where(condition).groupBy("_event_date").count())
-    rows = sum(row["count"] for row in by_day)
-    if not rows:
-        return Removal(needs=tuple(needs))
-    kept_from = max(first, speed_from(pipeline) or first)
-    properties = {SPEED_FROM: kept_from.isoformat()}
-    return Removal(rows, condition, properties, tuple(needs), kept_from=kept_from, days=len(by_day))
+    """Return what may go of the speed layer, see `removal_terms.speed_removal`."""
+    return speed_removal(LakeRetention(pipeline), retention)
 
 
 def from_quarantine(pipeline: Pipeline, retention: timedelta) -> Removal:
-    """Return replayed and discarded records that bronze no longer holds, some time after they were marked."""
-    spark = pipeline.spark
-    table = pipeline.table("quarantine")
-    if not exists(spark, table):
-        return Removal()
-    until = datetime.now(UTC) - retention
-    gone = below_offsets(first_there(read(spark, pipeline.table("bronze"))))
-    condition = f"_status <> 'open' AND _tried_at < timestamp_seconds({int(until.timestamp())}) AND ({gone})"
-    rows = read(spark, table).where(condition).count()
-    return Removal(rows, condition) if rows else Removal()
+    """Return what may go of the quarantine, see `removal_terms.quarantine_removal`."""
+    return quarantine_removal(LakeRetention(pipeline), retention)

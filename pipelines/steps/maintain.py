@@ -1,7 +1,7 @@
 """Upkeep: compact small files, and remove old rows and files that nothing needs any longer."""
 
-from collections.abc import Callable, Generator, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
@@ -11,6 +11,8 @@ from pyspark.sql import functions as F
 from pipelines.config.streams import LAYERS, Layer
 from pipelines.delta.clocks import require_not_ahead
 from pipelines.delta.commits import changes_nothing
+from pipelines.delta.epochs import Stamp
+from pipelines.delta.fencing import Restored
 from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.record_tables import require_table
 from pipelines.delta.stream_position import first_unread_version, unread_rows
@@ -29,67 +31,15 @@ from pipelines.delta.upkeep import (
 from pipelines.ledger.catalog import CATALOG, rows_of
 from pipelines.ledger.certifications import certified
 from pipelines.ledger.index_folding import fold_index
-from pipelines.ledger.leases import Lease, lease
+from pipelines.ledger.leases import Lease, backfill_lease, lease
 from pipelines.nightly.recovery import back_to_certified, holds_certified
 from pipelines.publishing.published_days import Settled, settled_so_far, waiting
-from pipelines.retention.removal import Removal, from_bronze, from_quarantine, from_speed
+from pipelines.retention.removal import LakeRetention
+from pipelines.retention.removal_terms import Removal
+from pipelines.retention.upkeep_run import Looked, TableFiles, UpkeepFinding, upkeep_under_lease
 from pipelines.spark.pipeline import Pipeline
 
-
-@dataclass(frozen=True)
-class TableFiles:
-    """Files of a table that were put together, or removed.
-
-    Attributes:
-        table: The table's path below `lake.root`.
-        what: What was done.
-        files: How many, and their bytes.
-    """
-
-    table: str
-    what: Literal["compacted", "removed"]
-    files: Files
-
-
-@dataclass(frozen=True)
-class LeftOver:
-    """A run that died before it decided had left the batch table in another state than the certified one.
-
-    Attributes:
-        is_restored: Whether the table is as it was certified now; not in a dry run.
-    """
-
-    is_restored: bool
-
-
-@dataclass(frozen=True)
-class OldRows:
-    """Rows of a table past their retention: those that were removed, and what keeps others.
-
-    Attributes:
-        layer: The table.
-        removal: The rows.
-    """
-
-    layer: Layer
-    removal: Removal
-
-
-@dataclass(frozen=True)
-class FoldedIndex:
-    """How many rows fewer the index has, since old micro-batches were folded."""
-
-    rows: int
-
-
-@dataclass(frozen=True)
-class KeptFiles:
-    """A table of which no file was removed, since its reader has not come so far."""
-
-    layer: Layer
-
-
-UpkeepFinding = TableFiles | LeftOver | OldRows | FoldedIndex | KeptFiles
+_HOUR: Final = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
@@ -128,7 +78,7 @@ def maintain(
     _require_fit(pipeline)
     findings = [*_compact_layers(_Work(pipeline, None, dry_run, vacuum_now))]
     with nullcontext() if dry_run else lease(pipeline, run_id) as run_lease:
-        findings += _under_lease(_Work(pipeline, run_lease, dry_run, vacuum_now))
+        findings += upkeep_under_lease(_Work(pipeline, run_lease, dry_run, vacuum_now))
     return Upkeep(tuple(findings))
 
 
@@ -139,19 +89,17 @@ def _require_fit(pipeline: Pipeline) -> None:
 
 
 @dataclass(frozen=True)
-class _Work:
-    """What each part of a run of upkeep needs to know.
+class _Work(LakeRetention):
+    """One run of upkeep, see `pipelines.retention.upkeep_run.UpkeepLake`.
 
     Attributes:
-        pipeline: The pipeline.
         lease: The run's lease; None in a dry run, and before it is taken.
-        dry_run: Whether it only looks.
+        is_dry_run: Whether it only looks.
         vacuum_now: Whether files of earlier versions go at once.
     """
 
-    pipeline: Pipeline
     lease: Lease | None
-    dry_run: bool
+    is_dry_run: bool
     vacuum_now: bool
 
     @property
@@ -165,122 +113,109 @@ class _Work:
         if self.lease:
             self.lease.require()
 
+    def refuse_deletes(self) -> None:
+        """Make bronze refuse deletes: a run that died while it deleted has left them allowed."""
+        if self.lease:
+            refuse_deletes(self.pipeline.spark, self.pipeline.table("bronze"))
+
+    def restore_certified(self) -> Restored | None:
+        """Restore the batch table to the certified version, unless it is a dry run; see `UpkeepLake`."""
+        pipeline = self.pipeline
+        if not self.has("batch"):
+            # Refused where days are certified: what they were made of is kept.
+            certified(pipeline)
+            return None
+        if self.lease is None:
+            return Restored(self.version("batch"), not holds_certified(pipeline))
+        return back_to_certified(pipeline, certified(pipeline), self.lease.stamp("undo"))
+
+    def hold_backfills(self) -> AbstractContextManager[Lease]:
+        """Hold the lease of backfills, and claim bronze for its epoch; see `UpkeepLake`."""
+        return backfill_lease(self.pipeline, self._held.run_id)
+
+    def stamp(self, what: str) -> Stamp:
+        """Return what the run's next commit carries."""
+        return self._held.stamp(what)
+
+    def delete(self, layer: Layer, removal: Removal, stamps: Callable[[str], Stamp]) -> None:
+        """Delete rows of a table, by commits that carry stamps."""
+        table = self.pipeline.table(layer)
+        delete_rows(self.pipeline.spark, table, removal.condition, removal.properties, stamps)
+
+    def version(self, layer: Layer) -> int:
+        """Return the newest version of a table."""
+        return version(self.pipeline.spark, self.pipeline.table(layer))
+
+    def compact(self, layer: Layer, where: str | None = None) -> Iterator[TableFiles]:
+        """Put small files of a table together."""
+        yield from self._compact(self.pipeline.table(layer), where)
+
+    def fold_index(self) -> int:
+        """Fold what of the index is old; return how many rows fewer it has."""
+        return fold_index(self.pipeline, self.lease)
+
+    def compact_ledgers(self) -> Iterator[TableFiles]:
+        """Put small files of the pipeline's tables under `ops/` together."""
+        for spec in CATALOG:
+            if spec.is_compacted:
+                # The rest belongs to pipelines whose runs may be at work now.
+                yield from self._compact(spec.path(self.pipeline), rows_of(self.pipeline))
+
+    def is_behind(self, layer: Layer) -> bool:
+        """Return whether the stream that reads a table still needs files that are old enough to go."""
+        return layer in READER_IS_BEHIND and READER_IS_BEHIND[layer](self)
+
+    def vacuum(self, layer: Layer, looked: Looked) -> Iterator[TableFiles]:
+        """Remove files of a table that no version since `maintain.vacuum_after` needs; see `UpkeepLake`."""
+        # Delta counts from now, in hours.
+        stalled = (self.now() - looked.at) // _HOUR * _HOUR
+        after = self.config.maintain.vacuum_after + stalled
+        yield from self._vacuum(self.pipeline.table(layer), after, looked.version)
+
+    def vacuum_others(self) -> Iterator[TableFiles]:
+        """Do so for the serving table, and for tables under `ops/`."""
+        after = self.config.maintain.vacuum_after
+        if self.config.serving.table:
+            self.require_lease()
+            yield from self._vacuum(self.config.serving_table, after)
+        for spec in CATALOG:
+            if spec.is_vacuumed:
+                self.require_lease()
+                # Shared by all pipelines, so no property of them is changed for one.
+                yield from self._vacuum(spec.path(self.pipeline), min(after, DELTAS_OWN))
+
+    def _compact(self, path: str, where: str | None = None) -> Iterator[TableFiles]:
+        spark = self.pipeline.spark
+        if self.config.maintain.compact and exists(spark, path):
+            files = (small_files if self.is_dry_run else compact)(spark, path, where)
+            yield from self._table_files("compacted", path, files)
+
+    @property
+    def _held(self) -> Lease:
+        if self.lease is None:
+            raise RuntimeError("a dry run changes nothing")
+        return self.lease
+
+    def _vacuum(self, path: str, after: timedelta, until: int | None = None) -> Iterator[TableFiles]:
+        spark = self.pipeline.spark
+        if exists(spark, path):
+            at_once = (version(spark, path) if until is None else until) if self.vacuum_now else None
+            files = (old_files if self.is_dry_run else vacuum)(spark, path, after, at_once)
+            yield from self._table_files("removed", path, files)
+
+    def _table_files(
+        self, what: Literal["compacted", "removed"], path: str, files: Files
+    ) -> Iterator[TableFiles]:
+        if files.count:
+            yield TableFiles(path.removeprefix(f"{self.config.root}/"), what, files)
+
 
 def _compact_layers(work: _Work) -> Iterator[UpkeepFinding]:
     """Put small files together that streams have written."""
-    pipeline = work.pipeline
-    yield from _compact(work, pipeline.table("bronze"))
+    yield from work.compact("bronze")
     # Past days get few rows more.
-    today = datetime.now(pipeline.contract.zone).date()
-    yield from _compact(work, pipeline.table("speed"), f"_event_date < DATE'{today}'")
-
-
-def _under_lease(work: _Work) -> Iterator[UpkeepFinding]:
-    """Do what must not meet a nightly run."""
-    pipeline, keep = work.pipeline, work.pipeline.config.maintain
-    if work.lease:
-        # A run that died while it deleted has left deletes allowed.
-        refuse_deletes(pipeline.spark, pipeline.table("bronze"))
-    is_certified = yield from _restore_certified(work)
-    # The quarantine after bronze, by which it goes.
-    yield from _remove_rows(work, "bronze", keep.bronze_retention)
-    yield from _remove_rows(work, "speed", keep.speed_retention)
-    yield from _remove_rows(work, "quarantine", keep.quarantine_retention)
-    yield from _compact(work, pipeline.table("quarantine"))
-    if fewer := fold_index(pipeline, work.lease):
-        yield FoldedIndex(fewer)
-    for spec in CATALOG:
-        if spec.is_compacted:
-            # The rest belongs to pipelines whose runs may be at work now.
-            yield from _compact(work, spec.path(pipeline), rows_of(pipeline))
-    yield from _vacuum_tables(work, is_certified)
-
-
-def _compact(work: _Work, path: str, where: str | None = None) -> Iterator[TableFiles]:
-    """Put small files of a table together."""
-    spark = work.pipeline.spark
-    if work.pipeline.config.maintain.compact and exists(spark, path):
-        files = (small_files if work.dry_run else compact)(spark, path, where)
-        yield from _table_files(work.pipeline, "compacted", path, files)
-
-
-def _table_files(
-    pipeline: Pipeline, what: Literal["compacted", "removed"], path: str, files: Files
-) -> Iterator[TableFiles]:
-    if files.count:
-        yield TableFiles(path.removeprefix(f"{pipeline.config.root}/"), what, files)
-
-
-def _restore_certified(work: _Work) -> Generator[UpkeepFinding, None, bool]:
-    """Restore the batch table to the certified version, if a run has left another one.
-
-    Until then files of the certified version count as old.
-
-    Returns:
-        Whether the table holds the certified version now.
-    """
-    pipeline = work.pipeline
-    if not exists(pipeline.spark, pipeline.table("batch")):
-        # Refused where days are certified: what they were made of is kept.
-        certified(pipeline)
-        return False
-    if work.lease is None:
-        is_left_over = not holds_certified(pipeline)
-    else:
-        is_left_over = back_to_certified(pipeline, certified(pipeline), work.lease.stamp("undo")).has_differed
-    if is_left_over:
-        yield LeftOver(is_restored=not work.dry_run)
-    return not (is_left_over and work.dry_run)
-
-
-def _remove_rows(work: _Work, layer: Layer, retention: timedelta | None) -> Iterator[OldRows]:
-    """Remove the rows of a table that are past their retention."""
-    if retention is None:
-        return
-    removal = _removal(work.pipeline, layer, retention)
-    if work.lease and removal.rows:
-        work.require_lease()
-        delete_rows(work.pipeline.spark, work.pipeline.table(layer), removal.condition, removal.properties)
-    yield OldRows(layer, removal)
-
-
-def _removal(pipeline: Pipeline, layer: Layer, retention: timedelta) -> Removal:
-    if layer == "bronze":
-        return from_bronze(pipeline, retention)
-    return (from_speed if layer == "speed" else from_quarantine)(pipeline, retention)
-
-
-def _vacuum_tables(work: _Work, is_certified: bool) -> Iterator[UpkeepFinding]:
-    """Remove files that no version since `vacuum_after` needs.
-
-    Args:
-        work: The run.
-        is_certified: whether the batch table holds the certified version.
-    """
-    pipeline, after = work.pipeline, work.pipeline.config.maintain.vacuum_after
-    behind = [
-        layer
-        for layer, is_behind in READER_IS_BEHIND.items()
-        if (is_certified or layer != "batch") and is_behind(work)
-    ]
-    yield from map(KeptFiles, behind)
-    for layer in LAYERS:
-        if layer not in behind and (is_certified or layer != "batch"):
-            yield from _vacuum(work, pipeline.table(layer), after)
-    if pipeline.config.serving.table:
-        yield from _vacuum(work, pipeline.config.serving_table, after)
-    for spec in CATALOG:
-        if spec.is_vacuumed:
-            # Shared by all pipelines, so no property of them is changed for one.
-            yield from _vacuum(work, spec.path(pipeline), min(after, DELTAS_OWN))
-
-
-def _vacuum(work: _Work, path: str, after: timedelta) -> Iterator[TableFiles]:
-    spark = work.pipeline.spark
-    work.require_lease()
-    if exists(spark, path):
-        files = (old_files if work.dry_run else vacuum)(spark, path, after, now=work.vacuum_now)
-        yield from _table_files(work.pipeline, "removed", path, files)
+    today = datetime.now(work.zone).date()
+    yield from work.compact("speed", f"_event_date < DATE'{today}'")
 
 
 def _speed_stream_is_behind(work: _Work) -> bool:

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.table_properties import WHOLE_FROM, set_table_property
 from pipelines.delta.tables import version
-from pipelines.delta.upkeep import delete_rows
+from pipelines.delta.upkeep import change_rows
 from pipelines.errors import ConfigError, InfrastructureError, OncelakeError, SourceError
 from pipelines.fault_points import Point, armed
 from pipelines.kafka.backfill_plan import BackfillSpan
@@ -85,7 +85,9 @@ class Source:
 
     def drop(self, condition: str) -> None:
         """Takes records out of bronze, as an accident does."""
-        delete_rows(self.lake.spark, self.lake.config.table("bronze"), condition, {})
+        change_rows(
+            self.lake.spark, self.lake.config.table("bronze"), lambda rows: rows.delete(condition), {}
+        )
 
     def held(self) -> Counter[tuple[int, int]]:
         offsets = self.lake.table("bronze").select("_partition", "_offset")

@@ -22,7 +22,7 @@ from pipelines.delta.io import append, read
 from pipelines.delta.record_tables import BRONZE
 from pipelines.delta.table_properties import TOPIC_ID, WHOLE_FROM, hidden, set_table_property, table_property
 from pipelines.delta.tables import ensure_table, shape, version
-from pipelines.delta.upkeep import change_rows, delete_rows
+from pipelines.delta.upkeep import change_rows
 from pipelines.errors import AuditFailed, InfrastructureError, SourceError
 from pipelines.fault_points import Point, armed
 from pipelines.ledger.bronze_indexer import index_bronze
@@ -437,7 +437,12 @@ def test_a_day_past_its_retention_is_certified_again_without_what_is_forgotten(
 ) -> None:
     lake = copied(filled, tmp_path / "lake")
     # As retention leaves a lake: what it removed from bronze it has told before.
-    delete_rows(lake.spark, lake.config.table("bronze"), "_offset < 7", {WHOLE_FROM: "2013-01-02"})
+    change_rows(
+        lake.spark,
+        lake.config.table("bronze"),
+        lambda rows: rows.delete("_offset < 7"),
+        {WHOLE_FROM: "2013-01-02"},
+    )
     found, told = forget_key(lake, "flight=1")
     assert (found.days, found.final, told["days"]) == ((), (ONE,), {})
     assert served(lake) == [2, 3, 7]
@@ -474,7 +479,7 @@ def test_a_bronze_that_is_put_back_is_used_by_nobody_until_it_is_emptied_again(
     # Of flight 7 alone, which nobody has forgotten.
     assert [who_is_in(lake, layer) for layer in LAYERS] == [1, 0, 1, 1]
     # Offsets that are missing are found all the same.
-    delete_rows(lake.spark, lake.config.table("bronze"), "_offset = 1", {})
+    change_rows(lake.spark, lake.config.table("bronze"), lambda rows: rows.delete("_offset = 1"), {})
     with pytest.raises(SourceError, match="records are gone that nightly runs have seen"):
         run(lake, ONE)
 

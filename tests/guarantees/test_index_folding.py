@@ -21,7 +21,8 @@ from pipelines.ledger.catalog import BRONZE_INDEX
 from pipelines.ledger.certifications import history, newest_certified
 from pipelines.ledger.index_folding import fold, fold_index
 from pipelines.ledger.leases import lease
-from pipelines.steps.maintain import FoldedIndex, maintain
+from pipelines.retention.upkeep_run import FoldedIndex
+from pipelines.steps.maintain import maintain
 from pipelines.steps.nightly import nightly
 from tests.support.lakes import Lake, Record
 from tests.support.nights import LATER, ONE, THREE, TWO, on, run, stream

@@ -23,7 +23,7 @@ from pipelines.delta.io import by_day_and_key, read
 from pipelines.delta.table_properties import WHOLE_FROM, set_table_property, table_property
 from pipelines.delta.tables import ensure_table
 from pipelines.errors import InfrastructureError
-from pipelines.ledger.leases import lease
+from pipelines.ledger.leases import backfill_lease, lease
 from pipelines.ledger.quarantine import Selection
 from pipelines.ledger.retention_marks import first_rebuildable_day, speed_from
 from pipelines.nightly.recovery import holds_certified
@@ -222,3 +222,17 @@ def test_a_day_that_can_no_longer_be_certified_keeps_no_other_in_the_speed_layer
     removal = from_speed(lake.pipeline, timedelta())
     assert (removal.rows, removal.kept_from, removal.needs) == (2, date(2013, 1, 12), ())
     assert lake.table("speed").where(f"NOT ({removal.condition})").count() == 2
+
+
+def test_bronze_keeps_its_records_while_a_backfill_is_at_work(lake: Lake) -> None:
+    """What it brings would go with the records around it, unread and in no certified day."""
+    lake.ingest([on(1, 1), on(12, 2)])
+    stream(lake)
+    nightly(lake.pipeline, "run", [ONE, date(2013, 1, 12)])
+    with backfill_lease(lake.pipeline, "backfill"):
+        counts, said = upkeep(lake)
+        assert counts["bronze_rows"] == 0
+        assert "bronze: kept from 1970-01-01 on: a backfill is at work" in said
+    assert lake.count("bronze") == 2
+    counts, _ = upkeep(lake)
+    assert (counts["bronze_rows"], lake.count("bronze")) == (1, 1)

@@ -15,7 +15,7 @@ from pipelines.delta.record_tables import ensure_bronze, ensure_quarantine
 from pipelines.delta.stream_check import check_speed
 from pipelines.delta.table_properties import set_table_property
 from pipelines.delta.tables import version
-from pipelines.delta.upkeep import compact, delete_rows
+from pipelines.delta.upkeep import change_rows, compact
 from pipelines.errors import SourceError
 from pipelines.ledger.quarantine import Selection
 from pipelines.spark.checkpoints import note_path, query_files
@@ -89,7 +89,7 @@ def test_what_does_not_go_together_is_refused_and_what_does_goes_on(lake: Lake, 
     path = lake.config.table("speed")
     compact(lake.spark, path)
     set_table_property(lake.spark, path, "oncelake.test", "1")
-    delete_rows(lake.spark, path, "flight = 1", {})
+    change_rows(lake.spark, path, lambda rows: rows.delete("flight = 1"), {})
     restored(lake, "speed", folder(lake, "speed"))
     check_speed(lake.pipeline)
     # A lake of before: nothing is noted.

@@ -137,7 +137,7 @@ class Modelled:
                 world.reset()
             case "restore":
                 commits = [each for each in self.state().commits(50) if each.batch is not None]
-                world.restore_to(commits[0].version - 1)
+                world.bronze.restore_to(commits[0].version - 1)
         world.kernel.now += 1
         return None
 

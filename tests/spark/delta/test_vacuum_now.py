@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.delta.io import read
+from pipelines.delta.tables import version
 from pipelines.delta.upkeep import old_files, vacuum
 from tests.support.lakes import clean_log
 
@@ -25,11 +26,27 @@ def test_files_go_at_once_also_where_the_log_was_cleaned(spark: SparkSession, tm
     young.write_bytes(b"young")
     assert vacuum(spark, table, week).count == 0
     before = {*Path(table).glob("of=*/*.parquet")}
-    counted = old_files(spark, table, week, now=True)
+    newest = version(spark, table)
+    counted = old_files(spark, table, week, newest)
     assert {*Path(table).glob("of=*/*.parquet")} == before
-    gone = vacuum(spark, table, week, now=True)
+    gone = vacuum(spark, table, week, newest)
     left = {*Path(table).glob("of=*/*.parquet")}
     assert (counted, gone.count) == (gone, len(before - left))
     assert gone.count == 2
     assert young in left
     assert sorted(row["id"] for row in read(spark, table).toLocalIterator()) == [0, 3]
+
+
+def test_what_was_removed_after_the_table_was_looked_at_stays(spark: SparkSession, tmp_path: Path) -> None:
+    """As by a nightly run that has taken the lease over, or by an OPTIMIZE whose files nobody has read."""
+    table, week = str(tmp_path / "table"), timedelta(days=7)
+    spark.range(0, 2, 1, 2).write.format("delta").save(table)
+    first = {*Path(table).glob("*.parquet")}
+    DeltaTable.forPath(spark, table).delete("id = 0")
+    looked = version(spark, table)
+    DeltaTable.forPath(spark, table).delete("id = 1")
+    assert vacuum(spark, table, week, looked).count == 1
+    assert len(first & {*Path(table).glob("*.parquet")}) == 1
+    assert [row["id"] for row in read(spark, table, looked).toLocalIterator()] == [1]
+    vacuum(spark, table, week, version(spark, table))
+    assert not first & {*Path(table).glob("*.parquet")}

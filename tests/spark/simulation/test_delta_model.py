@@ -1,7 +1,8 @@
 """The model of Delta's log does what Delta does, for the same operations in the same order."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,9 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.delta.epochs import Stamp
-from pipelines.delta.fenced_commits import append_fenced, number_taken, replace_days_fenced
-from pipelines.delta.fencing import FencedTransaction, written
-from pipelines.delta.io import read, small_rows
+from pipelines.delta.fenced_commits import (
+    append_fenced,
+    delete_rows_fenced,
+    number_taken,
+    replace_days_fenced,
+)
+from pipelines.delta.fencing import FencedTransaction, rows_deleted, written
+from pipelines.delta.io import days_condition, read, small_rows
 from pipelines.delta.table_properties import set_table_property
 from pipelines.delta.transaction import StaleEpoch, Transaction
 from simulation.delta import ModelLog, ModelTable
@@ -39,6 +45,9 @@ class RealTable:
 
     def replace(self, days: Sequence[date], stamp: Stamp) -> int:
         return replace_days_fenced(self._rows(days), self.path, days, stamp)
+
+    def delete(self, days: Sequence[date], stamps: Callable[[str], Stamp]) -> int:
+        return delete_rows_fenced(self.spark, self.path, days_condition(days), {}, stamps)
 
     def append_by_hand(self, day: date) -> None:
         self._rows([day]).write.format("delta").mode("append").save(self.path)
@@ -77,6 +86,10 @@ class TableOfTheModel:
 
     def replace(self, days: Sequence[date], stamp: Stamp) -> int:
         return self._saved(days, days, stamp)
+
+    def delete(self, days: Sequence[date], stamps: Callable[[str], Stamp]) -> int:
+        delete = partial(self.table.delete, days=days, left=lambda file: None)
+        return rows_deleted(self.table, delete, {}, stamps)
 
     def append_by_hand(self, day: date) -> None:
         self.log.append_blindly(day, 1)
@@ -131,6 +144,9 @@ class Client:
                 return self.table.append(days, stamp)
             case "replace":
                 return self.table.replace(days, stamp)
+            case "delete":
+                numbers = {"retention": number, "delete": number + 1}
+                return self.table.delete(days, lambda step: Stamp(run, numbers[step], f"{step} {number}"))
             case "by hand":
                 self.table.append_by_hand(days[0])
             case "property":
@@ -148,7 +164,7 @@ class Client:
 
 OPERATIONS = (
     *("begin claim", "begin restore", "begin restore", "commit", "commit", "commit"),
-    *("append", "replace", "by hand", "property"),
+    *("append", "replace", "delete", "by hand", "property"),
 )
 
 
@@ -182,6 +198,10 @@ def test_who_commits_first_decides_what_becomes_of_those_that_have_begun(
             *(("begin restore", "other", 1, one), ("replace", "mine", 7, one), ("commit", "other", 1, one)),
             *(("begin restore", "other", 2, DAYS), ("property", "", 1, one), ("commit", "other", 1, one)),
             *(("begin restore", "other", 3, DAYS), ("commit", "other", 3, one)),
+            # Rows of a day that has some, and of one that has none; by an epoch that was overtaken.
+            *(("by hand", "", 0, one), ("delete", "mine", 20, one), ("delete", "mine", 22, DAYS[2:])),
+            *(("by hand", "", 0, one), ("delete", "mine", 9, one), ("begin claim", "mine", 0, one)),
+            *(("delete", "mine", 24, one), ("commit", "mine", 24, one), ("append", "mine", 26, one)),
         ],
     )
 

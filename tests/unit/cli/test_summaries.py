@@ -44,12 +44,13 @@ from pipelines.racks.reassignment import reassignment, spread
 from pipelines.racks.topology import Partition, RackedTopic
 from pipelines.racks.traffic import RackTraffic
 from pipelines.retention.blockers import Need
-from pipelines.retention.removal import Removal
+from pipelines.retention.removal_terms import Removal
+from pipelines.retention.upkeep_run import FoldedIndex, KeptFiles, LeftOver, OldRows, TableFiles
 from pipelines.spark.checkpoints import QueryFiles
 from pipelines.steps.checkpoints import CheckpointReset
 from pipelines.steps.forget import ForgetResult, Forgotten, ForgottenCounts
 from pipelines.steps.ingest import IngestResult, PartitionRead
-from pipelines.steps.maintain import FoldedIndex, KeptFiles, LeftOver, OldRows, TableFiles, Upkeep
+from pipelines.steps.maintain import Upkeep
 from pipelines.steps.metrics import WrittenMetrics
 from pipelines.steps.publish import PublishedStream, PublishingDiagnosis, PublishingStatus
 from pipelines.steps.publish_days import PublishedDays

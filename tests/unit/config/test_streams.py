@@ -24,7 +24,8 @@ from pipelines.config.streams import (
     reader_of,
     writer_of,
 )
-from pipelines.steps.maintain import READER_IS_BEHIND, KeptFiles, Upkeep
+from pipelines.retention.upkeep_run import KeptFiles
+from pipelines.steps.maintain import READER_IS_BEHIND, Upkeep
 
 ROOT = Path(__file__).resolve().parents[3]
 READ: dict[Layer, Stream] = {layer: stream for stream in STREAMS.values() for layer in stream.reads}

@@ -15,7 +15,7 @@ from pipelines.errors import ConfigError
 from pipelines.ledger.certifications import Verdict
 from pipelines.ledger.retention_marks import first_day_by_age, first_moment_of, last_event_day
 from pipelines.retention.blockers import uncertified
-from pipelines.retention.removal import FirstOffset, below_offsets
+from pipelines.retention.removal_terms import FirstOffset, below_offsets
 
 NEW_YORK = ZoneInfo("America/New_York")
 DAY = timedelta(days=1)

@@ -3,23 +3,34 @@
 import pytest
 
 from simulation.backfill import BackfillWorld
+from simulation.index import IndexWorld
 from simulation.nightly import NightlyWorld
 from simulation.planted import Planted
 from simulation.planted_backfill import BACKFILL
+from simulation.planted_index import INDEX
 from simulation.planted_nightly import NIGHTLY
 from simulation.planted_publishing import PUBLISHING
+from simulation.planted_retention import RETENTION
 from simulation.planted_sealing import SEALING
 from simulation.publishing import PublishingWorld
+from simulation.retention import RetentionWorld
 from simulation.runs import MakeWorld, Totals, play
 from simulation.sealing import SealingWorld
 
-ALL = (*NIGHTLY, *PUBLISHING, *SEALING, *BACKFILL)
+ALL = (*NIGHTLY, *PUBLISHING, *SEALING, *BACKFILL, *RETENTION, *INDEX)
 each_planted = pytest.mark.parametrize("planted", ALL, ids=lambda planted: planted.name)
 
 
 @pytest.mark.parametrize(
     ("world", "runs"),
-    [(NightlyWorld, 300), (PublishingWorld, 300), (SealingWorld, 150), (BackfillWorld, 150)],
+    [
+        (NightlyWorld, 300),
+        (PublishingWorld, 300),
+        (SealingWorld, 150),
+        (BackfillWorld, 150),
+        (RetentionWorld, 40),
+        (IndexWorld, 60),
+    ],
 )
 def test_random_histories_keep_every_invariant(world: MakeWorld, runs: int) -> None:
     totals = Totals()

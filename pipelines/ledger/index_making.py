@@ -1,0 +1,167 @@
+"""How the index of bronze is continued, made anew and folded: the protocol, without Spark.
+
+What is read and written is behind `IndexLake` and `FoldedLake`. Jobs use Delta
+(`pipelines.ledger.bronze_indexer`, `pipelines.ledger.index_folding`); `simulation` uses models of the tables.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from pipelines.delta.epochs import Stamp
+
+Rows = TypeVar("Rows")
+Index = TypeVar("Index")
+
+_log = logging.getLogger(__name__)
+
+
+class IndexLake(Protocol[Rows, Index]):
+    """Bronze at a version, and what the index has of it."""
+
+    @property
+    def version(self) -> int:
+        """The version of bronze."""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the index has rows."""
+
+    @property
+    def known_until(self) -> int | None:
+        """The newest version that the index knows; None if it holds for another bronze or way to decode."""
+
+    def as_known(self) -> Index:
+        """Return what the rows that are there say of the version."""
+
+    def came_after(self, version: int) -> Rows | None:
+        """Return the rows of what came after a version; None if that can no longer be told."""
+
+    def of_all(self) -> Rows:
+        """Return the rows of all that bronze has."""
+
+    def is_empty(self, rows: Rows) -> bool:
+        """Return whether these are none."""
+
+    def beside(self, rows: Rows) -> Index:
+        """Return the rows that are there and others, without writing them."""
+
+    def alone(self, rows: Rows) -> Index:
+        """Return rows in place of those that are there, without writing them."""
+
+    def written(self, rows: Rows, after: int | None, stamp: Stamp) -> Index:
+        """Write rows in place of those that know bronze after a version; None for all that are there."""
+
+    def counted(self, index: Index) -> tuple[int, int]:
+        """Return how many records the index counts, and how many of them were emptied."""
+
+    def in_bronze(self) -> tuple[int, int]:
+        """Return how many records bronze has, and how many of them were emptied."""
+
+    def require_known_offsets(self) -> None:
+        """Make sure that bronze has every offset that the index knows.
+
+        Raises:
+            SourceError: it has not.
+        """
+
+
+def made(lake: IndexLake[Rows, Index], stamps: Callable[[str], Stamp] | None) -> Index:
+    """Return the index of bronze at a version; what it lacks is made.
+
+    Args:
+        lake: bronze and the index.
+        stamps: gives the stamps of a run that holds the lease; without it nothing is written.
+
+    Raises:
+        StaleEpoch: another run has taken the lease over.
+        SourceError: bronze lacks records that the index knows.
+    """
+    index = _continued(lake, stamps)
+    if index is not None:
+        # A run that was stalled while it emptied records, and died, has not set the property of the table.
+        indexed, in_bronze = lake.counted(index), lake.in_bronze()
+        if indexed == in_bronze:
+            return index
+        _log.warning(
+            "the bronze index counts %d records (%d emptied), but bronze has %d (%d)", *indexed, *in_bronze
+        )
+    return _anew(lake, stamps)
+
+
+def _continued(lake: IndexLake[Rows, Index], stamps: Callable[[str], Stamp] | None) -> Index | None:
+    """Return the index with what came since it was built last; None if it has to be rebuilt."""
+    known = lake.known_until
+    if known is None:
+        return None
+    if known >= lake.version:
+        # What the index knows already may be more than an older version had.
+        return lake.as_known()
+    rows = lake.came_after(known)
+    if rows is None:
+        return None
+    if stamps is None or lake.is_empty(rows):
+        return lake.beside(rows)
+    # Those that an earlier run wrote while this one looked are overwritten, not duplicated.
+    return lake.written(rows, known, stamps("index"))
+
+
+def _anew(lake: IndexLake[Rows, Index], stamps: Callable[[str], Stamp] | None) -> Index:
+    """Return the index, made from the whole of bronze.
+
+    Raises:
+        SourceError: bronze lacks records that it had: it was replaced or restored, or rows were deleted.
+    """
+    if lake.is_there:
+        lake.require_known_offsets()
+    _log.info("building the bronze index from all of bronze")
+    rows = lake.of_all()
+    if stamps is None or (not lake.is_there and lake.is_empty(rows)):
+        return lake.alone(rows)
+    return lake.written(rows, None, stamps("index"))
+
+
+class FoldedLake(Protocol[Rows]):
+    """The rows of the index that are old enough to be folded."""
+
+    def claim(self, stamp: Stamp) -> None:
+        """Make the index refuse the commits of all earlier epochs."""
+
+    def old(self) -> Rows | None:
+        """Return the rows that are to be folded; None if there are none that are new to it."""
+
+    def fold(self, rows: Rows) -> Rows:
+        """Return the same in fewer rows."""
+
+    def count(self, rows: Rows) -> int:
+        """Return how many rows these are."""
+
+    def replace(self, folded: Rows, stamp: Stamp) -> None:
+        """Write folded rows in place of the old ones that were returned."""
+
+
+def folded(lake: FoldedLake[Rows], stamps: Callable[[str], Stamp] | None) -> int:
+    """Fold what is old, as one commit that later runs' commits keep from being made.
+
+    Args:
+        lake: the index.
+        stamps: gives the stamps of a run that holds the lease; without it nothing is changed.
+
+    Returns:
+        How many rows fewer there are.
+
+    Raises:
+        StaleEpoch: another run has taken the lease over. Nothing was changed.
+    """
+    if stamps is not None:
+        # From here on no run that held the lease before can add to what is read now.
+        lake.claim(stamps("fold"))
+    old = lake.old()
+    if old is None:
+        return 0
+    fewer = lake.fold(old)
+    difference = lake.count(old) - lake.count(fewer)
+    if stamps is not None:
+        # Also where none are fewer: it is not looked for what can be folded of them again.
+        lake.replace(fewer, stamps("folded"))
+    return difference

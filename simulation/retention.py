@@ -1,0 +1,549 @@
+"""Upkeep beside nightly runs, the speed stream and backfills, over models of the tables of a lake."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta
+from functools import partial
+from itertools import count
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from pipelines.config.loader import load_config
+from pipelines.config.model import PipelineConfig
+from pipelines.delta.backfill_writer import BackfillWriter, newest_ingestion
+from pipelines.delta.epochs import Stamp, application
+from pipelines.delta.fencing import claimed, written
+from pipelines.delta.table_properties import APPEND_ONLY, WHOLE_FROM
+from pipelines.delta.transaction import File
+from pipelines.errors import OncelakeError, SourceError
+from pipelines.ledger.certifications import certified_in, history_of, newest_certified
+from pipelines.ledger.lease_holders import HeldLease
+from pipelines.ledger.lease_terms import LeaseTerm, take
+from pipelines.ledger.retention_marks import first_rebuildable, require_not_cut
+from pipelines.nightly.night_run import Plan
+from pipelines.nightly.rebuild_plan import Due
+from pipelines.retention.upkeep_run import upkeep_under_lease
+from pipelines.spark.checkpoints import QueryFiles
+from simulation.delta import ModelLog, Version
+from simulation.ingest import BronzeTransaction, Row, rows_of
+from simulation.kernel import Actor, Kernel, Process, Violation
+from simulation.nightly import LIMITS, ModelMachine, ModelTables, NightlyWorld
+from simulation.topic import Sent
+from simulation.upkeep import BRONZE, KeptLog, ModelUpkeep, Quarantined, SpeedCheckpoint, SpeedStream
+
+_LOADED: Final = load_config("flights", environ={})
+_DAY: Final = timedelta(days=1)
+CONFIG: Final = _LOADED.model_copy(
+    update={
+        "batch": _LOADED.batch.model_copy(update={"lookback_days": 1}),
+        "maintain": _LOADED.maintain.model_copy(
+            update={
+                "bronze_retention": 4 * _DAY,
+                "speed_retention": 3 * _DAY,
+                "quarantine_retention": 4 * _DAY,
+                "vacuum_after": 2 * _DAY,
+            }
+        ),
+    }
+)
+_BEGIN: Final = datetime(2013, 1, 12, 12, tzinfo=UTC)
+_FIRST: Final = date(2013, 1, 4)
+_STEP: Final = timedelta(minutes=30)
+_LEASE: Final = f"{CONFIG.name}@backfill"
+_MOST_RECORDS: Final = 50
+
+
+class BronzeCounts:
+    """How many valid records bronze has of each day, by its version, as `NightlyWorld` asks for them."""
+
+    def __init__(self, world: "RetentionWorld") -> None:
+        self._world = world
+
+    def __len__(self) -> int:
+        return len(self._world.bronze_log.versions)
+
+    def __getitem__(self, version: int) -> dict[date, int]:
+        world, counts = self._world, dict[date, int]()
+        for row in rows_of(world.bronze_log, version if version >= 0 else None):
+            if world.is_valid(row):
+                counts[row.record.day] = counts.get(row.record.day, 0) + 1
+        return counts
+
+
+class RetentionTables(ModelTables):
+    """The tables of a nightly run, whose bronze loses records and files."""
+
+    world: "RetentionWorld"
+
+    def plan(self) -> Plan:
+        """Read what is certified, what bronze has, and which days can be rebuilt."""
+        certified = certified_in(self.read_ledger())
+        asked = self.days
+        require_not_cut(self.world.config, self._whole_from(), [*asked, date.max][:1])
+        log = self.world.bronze_log
+        version = self.world.kernel.effect("bronze: newest version", lambda: len(log.versions) - 1)
+        whole = self._whole_from()
+        require_not_cut(self.world.config, whole, [*asked, date.max][:1])
+        first = first_rebuildable(self.world.config, whole) or date.min
+        days = asked or sorted(day for day in self.world.bronze[version] if day >= first)
+        self.days = days
+        self._plan = Plan(certified, Due(dict.fromkeys(days, "asked"), {}, []), version, "bronze")
+        return self._plan
+
+    def files(self) -> list[File]:
+        """Write the rows of the days; a version whose files are gone cannot be read."""
+        log = self.world.bronze_log
+        if log.gone & log.versions[self.planned.bronze_version].files.keys():
+            raise SourceError(f"bronze: files of version {self.planned.bronze_version} are gone")
+        return super().files()
+
+    def _whole_from(self) -> date | None:
+        found: date | None = self.world.kernel.effect("bronze: first whole day", self.world.whole_from)
+        return found
+
+
+class _BackfillLease:
+    """The row of the lease of backfills."""
+
+    def __init__(self, world: "RetentionWorld") -> None:
+        self._table, self._bronze = world.table(world.backfills), world.table(world.bronze_log)
+        self.name = _LEASE
+
+    def number(self) -> int:
+        """Return the highest number that the table has taken."""
+        return self._table.number_taken(application(self.name))
+
+    def held(self) -> HeldLease | None:
+        """Return what the row says."""
+        rows = [file["rows"] for file in self._table.begin().files.values()]
+        return rows[0] if rows else None
+
+    def fenced_numbers(self) -> list[int]:
+        """Return the highest number that bronze has taken."""
+        return [self._bronze.number_taken(application(self.name))]
+
+    def write(self, held: HeldLease, stamp: Stamp) -> None:
+        """Write the row by a commit that carries a stamp."""
+        table = self._table
+        written(table, table.saver(stamp, [self.name], lambda: [table.log.file(self.name, held)]), stamp)
+
+
+@contextmanager
+def hold_backfills(world: "RetentionWorld", process: Process) -> Iterator[LeaseTerm]:
+    """Hold the lease of backfills, as `pipelines.ledger.leases.backfill_lease`; nobody renews it."""
+    term = take(_BackfillLease(world), ModelMachine(world, process), LIMITS, process.name)
+    try:
+        claimed(world.table(world.bronze_log), term.stamp("claim"))
+        yield term
+    finally:
+        term.give_back()
+
+
+class ModelBronze:
+    """What a backfill writes to, see `pipelines.delta.backfill_writer.BackfillTable`; ingest stands still."""
+
+    def __init__(self, world: "RetentionWorld") -> None:
+        self.world, self.bronze, self.kernel = world, world.bronze_log, world.kernel
+
+    def begin(self) -> BronzeTransaction:
+        """Begin a transaction."""
+        return BronzeTransaction(self)  # type: ignore[arg-type]
+
+    def write(self, draft: BronzeTransaction, records: Sequence[Sent], at: datetime) -> int:
+        """Write records as of a moment to a file that no commit names; return how many."""
+        return draft.write(tuple(Row(record, at) for record in records))
+
+    def files(self) -> QueryFiles:
+        """There is no query."""
+        return QueryFiles("checkpoint", None, 0, None, {})
+
+    def plan(self, batch: int) -> None:
+        """There is none."""
+
+    def newest_since(self, moment: datetime) -> datetime | None:
+        """Return the newest ingestion in bronze."""
+        rows: list[Row] = self.kernel.effect("bronze: newest ingestion", lambda: rows_of(self.bronze))
+        return max((row.ingested_at for row in rows), default=None)
+
+    def whole_from(self) -> str | None:
+        """Return what bronze says of the first day that retention has left whole."""
+        found: str | None = self.kernel.effect(
+            "bronze: whole from", lambda: self.bronze.newest.properties.get(WHOLE_FROM)
+        )
+        return found
+
+    def number_taken(self, application: str) -> int:
+        """Return the last number of an application that bronze has taken."""
+        return self.begin().number_taken(application)
+
+    def now(self) -> datetime:
+        """Return the time."""
+        return self.world.time()
+
+    def elapsed_s(self) -> float:
+        """Return the seconds of the kernel."""
+        return self.kernel.now
+
+    def pause(self, seconds: float) -> None:
+        """Wait."""
+        self.kernel.sleep(1, "backfill: waits")
+
+
+def copy_lost(world: "RetentionWorld", process: Process) -> None:
+    """Append to bronze what it lacks, as `pipelines.kafka.backfill_run.copy_missing` does."""
+    table = ModelBronze(world)
+    whole_from = table.whole_from()
+    with world.hold_backfills(world, process) as term:
+        held = world.kernel.effect("bronze: what it lacks", lambda: rows_of(world.bronze_log))
+        offsets = {(row.record.partition, row.record.offset) for row in held}
+        first = {n: min(at for number, at in offsets if number == n) for n, _ in offsets}
+        lacking = [
+            record
+            for record in world.lost
+            if (record.partition, record.offset) not in offsets
+            # What retention has removed is not read again.
+            and (whole_from is None or record.offset >= first.get(record.partition, 0))
+        ]
+        writer = BackfillWriter("bronze", 2, table, newest_ingestion(table), whole_from, term.require)
+        if lacking:
+            writer.append(lacking, term.stamp("backfill"))
+
+
+Upkeep = Callable[["RetentionWorld", RetentionTables, bool], ModelUpkeep]
+
+
+@dataclass
+class RetentionWorld(NightlyWorld):
+    """A lake with old records, and what works on it.
+
+    Attributes:
+        make_upkeep: makes what upkeep reads and writes; a planted fault is one that does so wrongly.
+        hold_backfills: holds the lease of backfills.
+        quarantine: broken records, by number.
+        lost: records that bronze lacked when it began, and that Kafka still has.
+        checkpoint: the checkpoint of the speed stream.
+    """
+
+    tables: Callable[["NightlyWorld", Process, Sequence[date]], ModelTables] = RetentionTables
+    make_upkeep: Upkeep = ModelUpkeep
+    hold_backfills: Callable[["RetentionWorld", Process], Any] = hold_backfills
+    quarantine: dict[int, Quarantined] = field(default_factory=dict)
+    lost: list[Sent] = field(default_factory=list)
+    checkpoint: SpeedCheckpoint = field(default_factory=SpeedCheckpoint)
+    config: PipelineConfig = CONFIG
+    zone: ZoneInfo = field(default_factory=lambda: ZoneInfo("America/New_York"))
+
+    def __post_init__(self) -> None:
+        self.kernel = Kernel(self.schedule, self.check)
+        logs = (
+            KeptLog(name, is_fenced=self.is_fenced, clock=lambda: self.kernel.now)
+            for name in ("batch", "ledger", "leases", "bronze", "speed", "leases of backfills")
+        )
+        self.batch_log, self.ledger, self.leases, self.bronze_log, self.speed, self.backfills = logs
+        self.batch: ModelLog = self.batch_log
+        self.bronze = BronzeCounts(self)  # type: ignore[assignment]
+        self.sees_the_dead = self.setup.random() < 0.5
+        self._numbers, self._names = count(), count()
+        self._ends, self._taken, self._seen = dict[int, int](), set[int](), dict[int, Row]()
+        self._broken = set[int]()
+        self._came, self._rows, self._verdicts = dict[int, int](), dict[int, Row](), 0
+        self._floors: list[date | None] = [None]
+        self._newest: Version = self.bronze_log.newest
+        self._fill()
+        self.start_stream(self.setup.randint(0, 3))
+        self.start("night-A", ())
+        self.start_upkeep("upkeep-A", vacuum_now=self.setup.random() < 0.5)
+        self.start_upkeep("upkeep-B", vacuum_now=self.setup.random() < 0.5)
+        if self.lost:
+            self.start_backfill("backfill-A")
+        self._accidents()
+
+    def time(self) -> datetime:
+        """Return the time."""
+        return _BEGIN + self.kernel.now * _STEP
+
+    def seconds_at(self, moment: datetime) -> float:
+        """Return the time of the kernel at a moment."""
+        return (moment - _BEGIN) / _STEP
+
+    def is_valid(self, row: Row) -> bool:
+        """Return whether a record keeps the contract."""
+        return row.record.number not in self._broken
+
+    def whole_from(self) -> date | None:
+        """Return the first whole day, by the property of bronze."""
+        day = self.bronze_log.newest.properties.get(WHOLE_FROM)
+        return None if day is None else date.fromisoformat(day)
+
+    def _fill(self) -> None:
+        """Let bronze have records of some days, and lack some in between."""
+        setup = self.setup
+        self.bronze_log.set_property(APPEND_ONLY, "true")
+        for day in range(8):
+            moment = datetime.combine(_FIRST + day * _DAY, time(17), UTC)
+            rows = list[Row]()
+            for number in range(2):
+                for _ in range(setup.randint(0, 2)):
+                    record = self._record(number, moment, moment.date())
+                    if setup.random() < 0.2 and record.number not in self._broken:
+                        self.lost.append(record)
+                    else:
+                        rows.append(Row(record, moment))
+            self._append(tuple(rows))
+
+    def _record(self, partition: int, at: datetime, day: date) -> Sent:
+        offset = self._ends.get(partition, 0)
+        self._ends[partition] = offset + 1
+        record = Sent(next(self._numbers), "id", partition, offset, at, day)
+        if self.setup.random() < 0.1:
+            self._broken.add(record.number)
+        return record
+
+    def _append(self, rows: tuple[Row, ...]) -> None:
+        if rows:
+            self.bronze_log.append_blindly(BRONZE, rows)
+
+    def come(self, days_ago: int) -> None:
+        """Let a record come whose event is some days old."""
+        if len(self._seen) < _MOST_RECORDS:
+            now = self.time()
+            day = now.astimezone(self.zone).date() - days_ago * _DAY
+            self._append((Row(self._record(days_ago % 2, now, day), now),))
+
+    def take(self, batch: int, rows: Sequence[Row]) -> None:
+        """Write what a micro-batch of the speed stream has read, once."""
+        if batch in self._taken:
+            return
+        self._taken.add(batch)
+        by_day = dict[date, list[Row]]()
+        for row in rows:
+            self._seen[row.record.number] = row
+            if self.is_valid(row):
+                by_day.setdefault(row.record.day, []).append(row)
+            else:
+                self.quarantine[row.record.number] = Quarantined(row)
+        for day, each in by_day.items():
+            self.speed.append_blindly(day, tuple(each))
+
+    def discard(self) -> None:
+        """Do what `quarantine discard` does."""
+        for each in self.quarantine.values():
+            each.tried_at = each.tried_at or self.time()
+
+    def process(self, name: str) -> Process:
+        """Return a new process."""
+        process = Process(name, len(self.processes) + 1)
+        self.processes[process.number] = process
+        return process
+
+    def start_stream(self, batches: int) -> None:
+        """Start the speed stream, unless it runs."""
+        if self._alive("stream") is None:
+            name = f"stream-{next(self._names)}"
+            self.kernel.spawn(name, self.process(name), partial(SpeedStream(self).run, batches))
+
+    def start_upkeep(self, name: str, *, vacuum_now: bool, times: int = 3) -> Actor:
+        """Start upkeep, and again if it is refused."""
+        process = self.process(name)
+
+        def body() -> None:
+            for left in reversed(range(times)):
+                tables = RetentionTables(self, process, ())
+                upkeep = self.make_upkeep(self, tables, vacuum_now)
+                try:
+                    upkeep.compact_streams()
+                    with tables.hold() as upkeep.term:
+                        list(upkeep_under_lease(upkeep))
+                except OncelakeError:
+                    if not left:
+                        raise
+                    self.kernel.sleep(20, "is started again")
+                else:
+                    self._check_refusal(name)
+                    return
+
+        return self.kernel.spawn(name, process, body)
+
+    def _check_refusal(self, done: str) -> None:
+        if self.bronze_log.newest.properties.get(APPEND_ONLY) != "true" and not self._others(done):
+            raise Violation("bronze refuses deletes", f"it does not when {done} has ended")
+
+    def _others(self, done: str) -> list[str]:
+        return [
+            name
+            for name, actor in self.kernel.actors.items()
+            if name.startswith("upkeep") and name != done and not actor.has_ended
+        ]
+
+    def start_backfill(self, name: str) -> Actor:
+        """Start a backfill of what bronze lacks."""
+        process = self.process(name)
+        return self.kernel.spawn(name, process, partial(copy_lost, self, process))
+
+    def _alive(self, kind: str) -> str | None:
+        actors = self.kernel.actors.items()
+        return next((name for name, each in actors if name.startswith(kind) and not each.has_ended), None)
+
+    def check(self) -> None:
+        """Make sure that nothing goes that anybody needs.
+
+        Raises:
+            Violation: it does.
+        """
+        super().check()
+        self._check_verdicts()
+        if self.bronze_log.newest is not self._newest:
+            before, self._newest = self._newest, self.bronze_log.newest
+            self._check_bronze(before, self._newest)
+        for log in (self.batch_log, self.bronze_log, self.speed):
+            if gone := log.gone & log.newest.files.keys():
+                raise Violation("tables have their files", f"{log.path}: {sorted(gone)} are gone")
+        state = certified_in(self._ledger())
+        if state and (gone := self.batch.gone & self.batch.versions[state.version].files.keys()):
+            raise Violation("readers find their files", f"{sorted(gone)} of version {state.version} are gone")
+        self._check_speed(set(state.days) if state else set())
+
+    def _check_verdicts(self) -> None:
+        for verdict in self._ledger()[self._verdicts :]:
+            self._verdicts += 1
+            held = {row.record.number for row in rows_of(self.bronze_log, verdict.bronze_version)}
+            came = [number for number, at in self._came.items() if at <= verdict.bronze_version]
+            lacking = [n for n in came if self._rows[n].record.day == verdict.day and n not in held]
+            if verdict.status == "certified" and any(self.is_valid(self._rows[n]) for n in lacking):
+                raise Violation("certified days have all records", f"{verdict.day} lacks {lacking}")
+
+    def _ledger(self) -> list[Any]:
+        verdicts = [v for file in self.ledger.newest.files.values() for v in file["rows"]]
+        return history_of(self.config, None, verdicts)
+
+    def _check_bronze(self, before: Version, after: Version) -> None:
+        whole, floor = self.whole_from(), self._floors[-1]
+        if floor is not None and (whole is None or whole < floor):
+            raise Violation("the first whole day grows", f"{whole} after {floor}")
+        if whole != floor:
+            self._floors.append(whole)
+        held = {row.record.number for file in after.files.values() for row in file["rows"]}
+        for file in after.files.values():
+            for row in file["rows"]:
+                self._rows[row.record.number] = row
+                self._came.setdefault(row.record.number, after.commit.version)
+        removed = [
+            row for file in before.files.values() for row in file["rows"] if row.record.number not in held
+        ]
+        if removed:
+            self._check_removed(removed, whole)
+
+    def _check_removed(self, removed: Sequence[Row], whole: date | None) -> None:
+        # A day that an earlier removal has cut enters no certified state any more.
+        first, built = self._first_owed(), self._built()
+        for row in removed:
+            record = row.record
+            if record.number not in self._seen:
+                raise Violation("unread records stay", f"{record}")
+            if not self.is_valid(row):
+                if (found := self.quarantine.get(record.number)) and found.tried_at is None:
+                    raise Violation("unresolved records stay", f"{record}")
+            elif whole is None or record.day >= whole:
+                raise Violation("whole days are whole", f"{record} is gone, and they begin with {whole}")
+            elif record.day >= first and record.number not in built.get(record.day, ()):
+                raise Violation("records stay until they are certified", f"{record}")
+
+    def _first_owed(self) -> date:
+        """Return the first day that could still be rebuilt before the newest removal."""
+        before = self._floors[-2] if len(self._floors) > 1 else None
+        return first_rebuildable(self.config, before) or date.min
+
+    def _built(self) -> dict[date, set[int]]:
+        """Return the records of which the rows of each certified day were made."""
+        return {
+            day: {row.record.number for row in rows_of(self.bronze_log, verdict.bronze_version)}
+            for day, verdict in newest_certified(self._ledger()).items()
+        }
+
+    def _check_speed(self, certified: set[date]) -> None:
+        there = {row.record.number for row in rows_of(self.speed)}
+        lacking = [
+            number
+            for number, row in self._seen.items()
+            if number not in there and self.is_valid(row) and row.record.day not in certified
+        ]
+        if lacking:
+            raise Violation("uncertified days stay in the speed layer", f"records {lacking} are gone")
+
+    def finish(self) -> None:
+        """Let all end, and make sure that the stream, a night and upkeep after them do their work.
+
+        Raises:
+            Violation: one of them does not.
+        """
+        self.kernel.come_to_rest()
+        self.failing.clear()
+        self.start_stream(5)
+        self.kernel.run()
+        self.discard()
+        self.start("next", ())
+        self.kernel.run()
+        for _ in range(2):
+            last = self.start_upkeep(f"upkeep-last-{next(self._names)}", vacuum_now=True, times=1)
+            self.kernel.run()
+            if last.failure:
+                raise Violation("the next upkeep is done", repr(last.failure))
+        if failure := self.kernel.actors["next"].failure:
+            raise Violation("the next run is done", repr(failure))
+        self._check_end()
+
+    def _check_end(self) -> None:
+        first = max(self._first_owed(), first_rebuildable(self.config, self.whole_from()) or date.min)
+        built = self._built()
+        behind = [
+            row.record
+            for row in rows_of(self.bronze_log)
+            if self.is_valid(row) and row.record.day >= first
+            if row.record.number not in built.get(row.record.day, ())
+        ]
+        if behind:
+            raise Violation("the next run certifies all", f"{behind}")
+        if self.bronze_log.newest.properties.get(APPEND_ONLY) != "true":
+            raise Violation("bronze refuses deletes", "it does not")
+
+    def _accidents(self) -> None:
+        accidents = self.kernel.accidents
+        for days_ago in (0, 1, 3, 5, 7):
+            accidents[f"a record comes of {days_ago} days ago"] = partial(self.come, days_ago)
+        accidents |= {
+            "the speed stream is started": partial(self.start_stream, 3),
+            "broken records are discarded": self.discard,
+            "a nightly run is started": partial(self._more, "night", self._start_night),
+            "a further upkeep is started": partial(self._more, "upkeep", self._start_upkeep),
+            "a further backfill is started": partial(self._more, "backfill", self.start_backfill),
+            "the batch table is put back by RESTORE": self._restore_batch,
+            "somebody appends to the batch table": self._append_to_batch,
+            "a property of bronze is set": partial(self.bronze_log.set_property, "other", "value"),
+            "two days pass": self._wait,
+        }
+
+    def _more(self, kind: str, start: Callable[[str], object]) -> None:
+        if sum(name.startswith(kind) and "'" not in name for name in self.kernel.actors) < 4:
+            start(f"{kind}-{next(self._names)}")
+
+    def _start_night(self, name: str) -> None:
+        asked = [_FIRST + self.setup.randint(0, 9) * _DAY] if self.setup.random() < 0.3 else []
+        self.failing[name] = frozenset(_FIRST + day * _DAY for day in range(12) if self.setup.random() < 0.1)
+        self.start(name, asked)
+
+    def _start_upkeep(self, name: str) -> None:
+        self.start_upkeep(name, vacuum_now=self.setup.random() < 0.5)
+
+    def _restore_batch(self) -> None:
+        # A RESTORE does not see which files a VACUUM at work is about to delete.
+        labels = {*(actor.label for actor in self.kernel.actors.values() if not actor.has_ended)}
+        if "upkeep: delete files of batch" in {*labels, *(label for label, _ in self.kernel.in_flight)}:
+            return
+        self.batch.restore_to(self.setup.randrange(len(self.batch.versions)))
+
+    def _append_to_batch(self) -> None:
+        self.batch.append_blindly(_FIRST, ())
+
+    def _wait(self) -> None:
+        self.kernel.now += 2 * _DAY / _STEP
