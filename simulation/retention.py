@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.backfill_writer import BackfillWriter, newest_ingestion
+from pipelines.delta.backfill_writer import BackfillWriter, IngestCheckpoint, newest_ingestion
 from pipelines.delta.epochs import Stamp, application
 from pipelines.delta.fencing import claimed, written
 from pipelines.delta.table_properties import APPEND_ONLY, WHOLE_FROM
@@ -160,6 +160,10 @@ class ModelBronze:
 
     def plan(self, batch: int) -> None:
         """There is none."""
+
+    def others(self) -> Sequence[IngestCheckpoint]:
+        """Return none: there is one cluster."""
+        return ()
 
     def newest_since(self, moment: datetime) -> datetime | None:
         """Return the newest ingestion in bronze."""

@@ -16,7 +16,7 @@ from demo.waiting import wait_until
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.idempotent_writer import OnceWriter
 from pipelines.delta.tables import version
-from pipelines.delta.upkeep import delete_rows
+from pipelines.delta.upkeep import change_rows
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.fault_points import Point, armed
 from pipelines.kafka.backfill_plan import BackfillSpan
@@ -135,7 +135,8 @@ def backfilled(regions: Regions, cluster: str | None) -> Backfill:
 
 def drop(regions: Regions, condition: str) -> None:
     """Take records out of bronze, as an accident does."""
-    delete_rows(regions.lake.spark, regions.lake.config.table("bronze"), condition, {})
+    bronze = regions.lake.config.table("bronze")
+    change_rows(regions.lake.spark, bronze, lambda rows: rows.delete(condition), {})
 
 
 def moments_of_commits(lake: Lake, since: int) -> list[tuple[int, datetime]]:

@@ -9,8 +9,8 @@ BRIEF_JAVA: Final = (
 BRIEF_SPARK: Final = (
     "spark.conf.spark.sql.codegen.wholeStage=false",
     "spark.conf.spark.sql.codegen.factoryMode=NO_CODEGEN",
-    # A query is a job or two then, not one for each of its stages; and Delta looks at all files of a table, which
-    # are a handful, rather than at their statistics first.
+    # A query is then a job or two, not one for each of its stages; and Delta lists all files of a table,
+    # which are few, without reading their statistics first.
     "spark.conf.spark.sql.adaptive.enabled=false",
     "spark.conf.spark.databricks.delta.stats.skipping=false",
     "spark.conf.spark.databricks.delta.snapshotPartitions=1",
