@@ -23,5 +23,5 @@ def shortened(value: Any, most: int) -> str:
 
 
 def number_text(value: float) -> str:
-    """Return a number with all its digits, since a change may lie in the last; without `.0` if it is whole."""
+    """Return a number with all its digits, since a change may lie in the last; no `.0` if it is whole."""
     return str(int(value)) if value == int(value) else repr(value)
