@@ -22,7 +22,6 @@ from pipelines.kafka.source import envelopes_between
 from pipelines.kafka.topics import find_topic, require_same_topic
 from pipelines.ledger.forgotten_places import emptied_on_arrival, places_where
 from pipelines.ledger.leases import Lease, backfill_lease
-from pipelines.message_texts import first_of
 from pipelines.spark.pipeline import Pipeline
 
 _SHOWN: Final = 5
@@ -139,8 +138,9 @@ def _gone(pipeline: Pipeline, done: Backfill, rest: str) -> str:
         for number, of_partition in sorted(done.gone.items())
         for offsets in of_partition
     ]
+    more = [f"and {len(ranges) - _SHOWN} more ranges"] if len(ranges) > _SHOWN else []
     return (
         f"{pipeline.table('bronze')} lacks offsets that were asked for and that Kafka no longer has,"
-        f" within {first_of(ranges, _SHOWN, 'ranges')}. What Kafka still has {rest}."
+        f" within {'; '.join([*ranges[:_SHOWN], *more])}. What Kafka still has {rest}."
         " See docs/runbook.md, 'Offsets are gone'"
     )
