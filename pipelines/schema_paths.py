@@ -9,6 +9,8 @@ from typing import Final
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
+from pipelines.sql import name
+
 MAP_KEY: Final = "{key}"
 
 
@@ -77,3 +79,8 @@ def holders(path: str) -> list[str]:
     """Return the paths of all that a part lies in, the outermost first."""
     above = holder(path)
     return [*holders(above), above] if above else []
+
+
+def delta_name(path: str) -> str:
+    """Return a path as Delta's commands name it."""
+    return name(path.replace("[]", ".element").replace("{}", ".value"))

@@ -28,13 +28,14 @@ from pipelines.config.loader import require_pipelines
 from pipelines.config.model import PipelineConfig
 from pipelines.config.streams import STREAMS, Query
 from pipelines.errors import ConfigError, OncelakeError
+from pipelines.runtime.file_lock import lock_file
 from pipelines.runtime.notifications import alert
 from pipelines.runtime.processes import ORPHAN_WITHIN_S, stop_signals
 from pipelines.supervision.child import Program
 from pipelines.supervision.output import Printer, StreamName, mark_json, mark_text
 from pipelines.supervision.repeated import RepeatedPrograms
 from pipelines.supervision.restarts import RestartPolicy
-from pipelines.supervision.run_lock import lock_file, run_locks
+from pipelines.supervision.run_lock import run_locks
 from pipelines.supervision.supervisor import StreamOutcome, Supervisor
 
 _POLICY: Final = RestartPolicy()
@@ -183,7 +184,7 @@ def _supervise(
     ]
     # A pipeline that is refused has no lake yet; its streams run for a moment.
     names = [each.name for each in programs if each.name.pipeline in configs]
-    files = {name: lock_file(configs[name.pipeline].root, name) for name in names}
+    files = {name: lock_file(configs[name.pipeline].root, name.pipeline, name.stream) for name in names}
     alerts = RunAlerts({name: config for name, config in configs.items() if is_evaluated(config)})
     evaluations = repeated(alerts.configs, {each.options.pipeline: each.options for each in planned})
     with run_locks(files, ORPHAN_WITHIN_S + _SETTLED_S, _log.warning) as locks:

@@ -27,6 +27,7 @@ from pydantic_core import ErrorDetails
 from pipelines.config.model import PipelineConfig
 from pipelines.config.references import EXPECTED, plain_secrets, require_text, resolved
 from pipelines.errors import ConfigError
+from pipelines.message_texts import shortened
 from pipelines.yaml import parse_yaml
 
 # What others call such files; of two beside each other nobody would see that one is not read.
@@ -366,13 +367,12 @@ def _explain(error: ErrorDetails, layers: Sequence[_Source]) -> str:
             holds_others = isinstance(value, dict | list | tuple)
             may_be_secret = holds_others or _is_passed_on(location) or "@" in repr(value)
             may_be_secret |= tuple(location[:-1]) == _CLUSTERS
-            shown = f"a {type(value).__name__}, not shown here" if may_be_secret else _short(value)
+            shown = (
+                f"a {type(value).__name__}, not shown here"
+                if may_be_secret
+                else shortened(value, _LONGEST_SHOWN)
+            )
             return f"{where}: {_expected(error['msg'])}, got {shown}"
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
 def _expected(message: str) -> str:

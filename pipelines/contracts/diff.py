@@ -33,6 +33,7 @@ from pyspark.sql.types import (
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.custom_properties import Policy
 from pipelines.contracts.rules import DayRule, RowRule
+from pipelines.message_texts import number_text
 from pipelines.schema_paths import MAP_KEY, flat, holder, holders
 
 Party = Literal["producers", "readers", "state"]
@@ -70,11 +71,6 @@ def change_location(column: str) -> str:
 def rule_value(rule: RowRule) -> str:
     """Return the value of a rule, in words."""
     return ", ".join(map(repr, rule.value)) if rule.kind == "values" else repr(rule.value)
-
-
-def figure(value: float) -> str:
-    """Return a number with all its digits, since a change may lie in the last."""
-    return str(int(value)) if value == int(value) else repr(value)
 
 
 _QUOTED: Final = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`)""", re.DOTALL)
@@ -174,10 +170,10 @@ def _most(rule: DayRule) -> float:
 
 def _bounds(rule: DayRule) -> str:
     if rule.minimum is not None and rule.maximum is not None:
-        return f"{figure(rule.minimum)} to {figure(rule.maximum)}"
+        return f"{number_text(rule.minimum)} to {number_text(rule.maximum)}"
     if rule.minimum is not None:
-        return f"at least {figure(rule.minimum)}"
-    return "any" if rule.maximum is None else f"at most {figure(rule.maximum)}"
+        return f"at least {number_text(rule.minimum)}"
+    return "any" if rule.maximum is None else f"at most {number_text(rule.maximum)}"
 
 
 def _day_place(rule: DayRule) -> str:
@@ -255,7 +251,7 @@ def _words(policy: Policy) -> str:
 
 
 def _percent(limit: float | None) -> str:
-    return "no limit" if limit is None else f"{figure(limit)} %"
+    return "no limit" if limit is None else f"{number_text(limit)} %"
 
 
 def _of_columns(old: DataContract, new: DataContract) -> Iterator[Change]:

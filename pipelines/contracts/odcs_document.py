@@ -24,6 +24,7 @@ from pydantic_core import ErrorDetails
 from pipelines.contracts.custom_properties import OF_OBJECT, OF_PROPERTY
 from pipelines.contracts.rules import ROW_OPTIONS
 from pipelines.errors import ContractError
+from pipelines.message_texts import shortened
 from pipelines.yaml import parse_yaml
 
 _OPTIONS: Final = (*ROW_OPTIONS, "format")
@@ -64,7 +65,7 @@ def read_document(path: Path) -> tuple[OpenDataContractStandard, list[Reason]]:
     except (OSError, UnicodeDecodeError) as error:
         raise ContractError(f"{path}: the contract cannot be read: {error}") from None
     if not isinstance(content, dict):
-        actual = "nothing" if content is None else _short(content)
+        actual = "nothing" if content is None else shortened(content, _LONGEST_SHOWN)
         raise ContractError(
             f"{path}: expected an Open Data Contract Standard v3 document, which begins with"
             f" `apiVersion: v3.…` and `kind: DataContract`, got {actual}"
@@ -115,15 +116,10 @@ def _reason(error: ErrorDetails) -> str:
         keys = [field.alias or own for own, field in OpenDataContractStandard.model_fields.items()]
         return f"the standard does not have this key{_meant(str(name), keys)}"
     if "enum" in error["loc"][-2:] and not isinstance(value, dict):
-        return f"expected values as `- value: {value}`, got {_short(value)}"
+        return f"expected values as `- value: {value}`, got {shortened(value, _LONGEST_SHOWN)}"
     expected = _EXPECTED.get(error["type"])
     expectation = f"expected {expected}" if expected else error["msg"]
-    return f"{expectation}, got {_short(value)}"
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+    return f"{expectation}, got {shortened(value, _LONGEST_SHOWN)}"
 
 
 def _misplaced(content: Mapping[str, Any]) -> Iterator[Reason]:

@@ -9,7 +9,8 @@ from pyspark.sql import SparkSession
 
 from pipelines.delta.conflicts import retry_conflicts
 from pipelines.delta.log import newest_snapshot
-from pipelines.sql import literal, name
+from pipelines.schema_paths import delta_name
+from pipelines.sql import literal
 
 OWN_COLUMNS: Final[Mapping[str, str]] = {
     "_event_date": "Event day in the contract's time zone. The files of the table are divided by it.",
@@ -59,7 +60,7 @@ def _statements(
     metadata = json.loads(newest_snapshot(spark, path).metadata().json())["metaData"]
     comments = dict(_comments(json.loads(metadata["schemaString"]), ""))
     changed = [
-        f"{_delta(column)} COMMENT {literal(text)}"
+        f"{delta_name(column)} COMMENT {literal(text)}"
         for column, text in column_comments.items()
         if column in comments and comments[column] != text
     ]
@@ -90,7 +91,3 @@ def _comments(kind: Any, prefix: str) -> Iterator[tuple[str, str]]:
             yield from _comments(inner, f"{prefix}[]")
         case {"type": "map", "valueType": inner}:
             yield from _comments(inner, f"{prefix}{{}}")
-
-
-def _delta(path: str) -> str:
-    return name(path.replace("[]", ".element").replace("{}", ".value"))

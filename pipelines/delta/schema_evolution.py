@@ -3,7 +3,7 @@
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from pipelines.contracts.diff import widens
-from pipelines.schema_paths import flat, holder
+from pipelines.schema_paths import delta_name, flat, holder
 from pipelines.sql import name
 
 
@@ -29,14 +29,14 @@ def alterations(table_schema: StructType, contract_schema: StructType) -> list[s
         return None
     common = [path for path in after if path in before]
     relaxed = [path for path in common if after[path].nullable and not before[path].nullable]
-    statements = [f"ALTER COLUMN {_delta(path)} DROP NOT NULL" for path in relaxed]
+    statements = [f"ALTER COLUMN {delta_name(path)} DROP NOT NULL" for path in relaxed]
     if whole:
-        columns = ", ".join(f"{_delta(path)} {_type_at(contract_schema, path)}" for path in whole)
+        columns = ", ".join(f"{delta_name(path)} {_type_at(contract_schema, path)}" for path in whole)
         statements.append(f"ADD COLUMNS ({columns})")
     if changed:
         statements.append("SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
     return statements + [
-        f"ALTER COLUMN {_delta(path)} TYPE {after[path].dataType.simpleString()}" for path in changed
+        f"ALTER COLUMN {delta_name(path)} TYPE {after[path].dataType.simpleString()}" for path in changed
     ]
 
 
@@ -102,11 +102,6 @@ def fitted_columns(have: StructType, want: StructType) -> list[str]:
         else f"CAST(NULL AS {f.dataType.simpleString()}) AS {name(f.name)}"
         for f in want
     ]
-
-
-def _delta(path: str) -> str:
-    """Return a path as Delta's commands name it."""
-    return name(path.replace("[]", ".element").replace("{}", ".value"))
 
 
 def _type_at(schema: StructType, path: str) -> str:

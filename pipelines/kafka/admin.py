@@ -40,6 +40,19 @@ class Admin:
         """
         return future.get(self.timeout_ms, self.jvm.java.util.concurrent.TimeUnit.MILLISECONDS)
 
+    def describe_topic(self, topic: str, *options: Any) -> Any:
+        """Return what the cluster says of a topic, as Kafka's own `TopicDescription`.
+
+        Args:
+            topic: the topic.
+            options: Kafka's own `DescribeTopicsOptions`, if there are any.
+
+        Raises:
+            Py4JJavaError: there is no such topic, or the cluster refuses, or does not answer in time.
+        """
+        names = self.jvm.java.util.Collections.singletonList(topic)
+        return self.answer(self.client.describeTopics(names, *options).allTopicNames()).get(topic)
+
 
 @contextmanager
 def admin_client(spark: SparkSession, kafka: KafkaConfig) -> Iterator[Admin]:

@@ -15,7 +15,7 @@ from pipelines.kafka.admin import Admin, admin_client
 from pipelines.kafka.ingest_position import continuation
 from pipelines.kafka.ingest_state import LakeIngest
 from pipelines.kafka.source import records_between
-from pipelines.kafka.topics import Topic, find_topic, list_offsets, seen_by, topic_settings
+from pipelines.kafka.topics import Topic, find_topic, has_leader, list_offsets, seen_by, topic_settings
 from pipelines.spark.checkpoints import (
     first_offsets,
     micro_batches,
@@ -142,7 +142,7 @@ def backlog(pipeline: Pipeline) -> Backlog:
     topic = find_topic(spark, kafka)
     with admin_client(spark, kafka) as admin:
         described = _described(admin, topic)
-        offline = tuple(number for number, each in described.items() if not _has_leader(each))
+        offline = tuple(number for number, each in described.items() if not has_leader(each))
         led = [number for number in described if number not in offline]
         at = datetime.now(UTC)
         offsets = _asked(admin, pipeline, topic, led, at)
@@ -224,13 +224,7 @@ def _first_starts(
 
 def _described(admin: Admin, topic: Topic) -> dict[int, Any]:
     """Return what Kafka says of each partition, as `TopicPartitionInfo`."""
-    names = admin.jvm.java.util.Collections.singletonList(topic.name)
-    described: Any = admin.answer(admin.client.describeTopics(names).allTopicNames()).get(topic.name)
-    return {each.partition(): each for each in described.partitions()}
-
-
-def _has_leader(partition: Any) -> bool:
-    return partition.leader() is not None and not partition.leader().isEmpty()
+    return {each.partition(): each for each in admin.describe_topic(topic.name).partitions()}
 
 
 def _asked(

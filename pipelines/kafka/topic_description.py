@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.kafka import KafkaConfig
 from pipelines.kafka.admin import Admin, admin_client
-from pipelines.kafka.topics import described, list_offsets, topic_of, topic_settings
+from pipelines.kafka.topics import described, has_leader, list_offsets, topic_of, topic_settings
 
 CLEANUP: Final = "cleanup.policy"
 IN_SYNC: Final = "min.insync.replicas"
@@ -72,7 +72,7 @@ def describe_topic(
         options.includeAuthorizedOperations(True)
         description = described(admin, kafka, topic or kafka.topic, setting, options)
         found = topic_of(description)
-        led = [each.partition() for each in description.partitions() if _has_leader(each)]
+        led = [each.partition() for each in description.partitions() if has_leader(each)]
         settings = topic_settings(admin, found.name, _SETTINGS)
         by_broker = settings.get(STAMPS) == _BY_BROKER
         return TopicDescription(
@@ -84,10 +84,6 @@ def describe_topic(
             list_offsets(admin, found, "latest", partitions=led),
             _newest(admin, found.name, led) if by_broker and led else None,
         )
-
-
-def _has_leader(partition: Any) -> bool:
-    return partition.leader() is not None and not partition.leader().isEmpty()
 
 
 def _operations(admin: Admin, description: Any) -> frozenset[str] | None:

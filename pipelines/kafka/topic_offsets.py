@@ -11,7 +11,15 @@ from pipelines.config.kafka import KafkaConfig
 from pipelines.delta.io import small_rows
 from pipelines.kafka.admin import admin_client
 from pipelines.kafka.source import offsets_between
-from pipelines.kafka.topics import Topic, end_offsets, find_topic, list_offsets, offset_bounds, topic_settings
+from pipelines.kafka.topics import (
+    Topic,
+    described,
+    list_offsets,
+    offset_bounds,
+    seen_by,
+    topic_of,
+    topic_settings,
+)
 
 LOOKED_AT_FIRST: Final = 1_000
 """How many offsets of a partition are looked at first, where one record is enough."""
@@ -57,8 +65,8 @@ def topic_offsets(spark: SparkSession, kafka: KafkaConfig) -> TopicOffsets:
         ConfigError: there is no such topic, or the client refuses its settings.
         InfrastructureError: the cluster does not answer in time.
     """
-    topic = find_topic(spark, kafka)
     with admin_client(spark, kafka) as admin:
+        topic = topic_of(described(admin, kafka, kafka.topic))
         bounds = offset_bounds(admin, topic)
         partitions = {number: BrokerOffsets(each.start, each.stop) for number, each in bounds.items()}
         settings = topic_settings(admin, topic.name, [_POLICY])
@@ -71,8 +79,8 @@ def readable_offsets(spark: SparkSession, kafka: KafkaConfig, topic: Topic) -> d
     Raises:
         InfrastructureError: the cluster does not answer in time.
     """
-    ends = end_offsets(spark, kafka, topic)
     with admin_client(spark, kafka) as admin:
+        ends = list_offsets(admin, topic, "latest", seen_by(admin, kafka))
         earliest = list_offsets(admin, topic, "earliest")
     return {number: BrokerOffsets(earliest[number], end) for number, end in ends.items()}
 

@@ -71,9 +71,8 @@ def described(admin: Admin, kafka: KafkaConfig, topic: str, setting: str | None 
         ConfigError: there is no such topic.
         Py4JJavaError: the cluster refuses, or does not answer in time.
     """
-    names = admin.jvm.java.util.Collections.singletonList(topic)
     try:
-        return admin.answer(admin.client.describeTopics(names, *options).allTopicNames()).get(topic)
+        return admin.describe_topic(topic, *options)
     except Py4JJavaError as error:
         if _MISSING in str(error.java_exception):
             raise ConfigError(
@@ -81,6 +80,11 @@ def described(admin: Admin, kafka: KafkaConfig, topic: str, setting: str | None 
                 f" {kafka.bootstrap_servers}; create it, or name another"
             ) from None
         raise
+
+
+def has_leader(partition: Any) -> bool:
+    """Return whether a partition has a leader, by Kafka's own `TopicPartitionInfo`."""
+    return partition.leader() is not None and not partition.leader().isEmpty()
 
 
 def topic_of(description: Any) -> Topic:

@@ -13,12 +13,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from pipelines.errors import InfrastructureError
 from pipelines.lag.alerts import AlertBook
+from pipelines.runtime.file_lock import file_lock, lock_file
 from pipelines.spark.checkpoints import replace_file
 from pipelines.spark.failures import first_line
 from pipelines.spark.files import HadoopFile
 from pipelines.spark.pipeline import Pipeline
-from pipelines.supervision.output import StreamName
-from pipelines.supervision.run_lock import lock_file, turn
 
 _LOCKED: Final = "lag.alerts"
 _TURN_WITHIN_S: Final = 60.0
@@ -34,10 +33,10 @@ def alerts_turn(pipeline: Pipeline) -> Iterator[None]:
     Two that did so at once would send the same message. That others wait must not keep people from being
     told: after a minute, or where nothing can be locked, this goes on beside them.
     """
-    path = lock_file(pipeline.config.root, StreamName(pipeline.name, _LOCKED))
+    path = lock_file(pipeline.config.root, pipeline.name, _LOCKED)
     with ExitStack() as held:
         try:
-            is_alone = held.enter_context(turn(path, _TURN_WITHIN_S))
+            is_alone = held.enter_context(file_lock(path, _TURN_WITHIN_S))
         except InfrastructureError as error:
             _log.debug("%s", error)
         else:

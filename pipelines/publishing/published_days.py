@@ -15,6 +15,7 @@ from pipelines.delta.tables import conform
 from pipelines.durations import days_in_a_row
 from pipelines.ledger.catalog import PUBLISHED_DAYS, rows_of
 from pipelines.ledger.certifications import Verdict, certified_in, history, newest_certified, require_commit
+from pipelines.message_texts import first_of
 from pipelines.publishing.publications import publications
 from pipelines.spark.checkpoints import query_files
 from pipelines.spark.pipeline import Pipeline
@@ -128,14 +129,11 @@ def how_to_send(config: PipelineConfig, days: Sequence[date]) -> list[str]:
     if not days:
         return []
     runs = days_in_a_row(days)
-    commands = [
-        command(config, "publish", f"--from {first} --to {last}") for first, last in runs[:_RUNS_TOLD]
-    ]
-    more = f"; and {len(runs) - _RUNS_TOLD} more ranges of days" if len(runs) > _RUNS_TOLD else ""
+    commands = [command(config, "publish", f"--from {first} --to {last}") for first, last in runs]
     message = (
         f"{len(days)} certified day(s) from {days[0]} to {days[-1]} are not on the topic: they were certified"
         " before publishing began, which sends only later changes of them. To send them:"
-        f" {'; '.join(commands)}{more}"
+        f" {first_of(commands, _RUNS_TOLD, 'ranges of days')}"
     )
     return [message]
 

@@ -168,15 +168,10 @@ def of_clouds(aws: str, until: float) -> tuple[str, list[str]]:
         aws: which of AWS's names to take.
         until: when to give up, by the monotonic clock.
     """
-    services = {
-        "aws": os.environ.get("ONCELAKE_RACK_AWS", _LINK_LOCAL),
-        "gcp": os.environ.get("ONCELAKE_RACK_GCP", _GOOGLE),
-        "azure": os.environ.get("ONCELAKE_RACK_AZURE", _LINK_LOCAL),
-    }
     asks = {
-        "aws": lambda: of_aws(services["aws"], until, aws),
-        "gcp": lambda: of_gcp(services["gcp"], until),
-        "azure": lambda: of_azure(services["azure"], until),
+        "aws": lambda: of_aws(os.environ.get("ONCELAKE_RACK_AWS", _LINK_LOCAL), until, aws),
+        "gcp": lambda: of_gcp(os.environ.get("ONCELAKE_RACK_GCP", _GOOGLE), until),
+        "azure": lambda: of_azure(os.environ.get("ONCELAKE_RACK_AZURE", _LINK_LOCAL), until),
     }
     return first_of({cloud: functools.partial(_zone, ask) for cloud, ask in asks.items()}, until)
 

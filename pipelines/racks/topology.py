@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.kafka import KafkaConfig
 from pipelines.kafka.admin import Admin, admin_client, kafka_error_text
-from pipelines.kafka.topics import find_topic
+from pipelines.kafka.topics import described
 
 _SELECTOR: Final = "replica.selector.class"
 
@@ -69,14 +69,12 @@ def describe_racks(spark: SparkSession, kafka: KafkaConfig) -> RackedTopic:
         ConfigError: there is no such topic, or the client refuses its settings.
         InfrastructureError: the cluster does not answer in time.
     """
-    topic = find_topic(spark, kafka)
     with admin_client(spark, kafka) as admin:
-        racks = _racks(admin)
-        names = admin.jvm.java.util.Collections.singletonList(topic.name)
-        described = admin.answer(admin.client.describeTopics(names).allTopicNames()).get(topic.name)
-        sizes = _sizes(admin, list(racks), topic.name)
-        partitions = tuple(_partition(each, sizes) for each in described.partitions())
-        return RackedTopic(topic.name, racks, _selectors(admin, list(racks)), partitions)
+        description = described(admin, kafka, kafka.topic)
+        racks, name = _racks(admin), description.name()
+        sizes = _sizes(admin, list(racks), name)
+        partitions = tuple(_partition(each, sizes) for each in description.partitions())
+        return RackedTopic(name, racks, _selectors(admin, list(racks)), partitions)
 
 
 def broker_racks(spark: SparkSession, kafka: KafkaConfig) -> dict[int, str | None]:

@@ -195,7 +195,7 @@ def forget_tables() -> None:
     Delta keeps ten thousand tables for an hour. A driver that serves many pipelines one after the other would
     have its heap full of them.
     """
-    # As above.
+    # What cannot be let go of costs memory, and must not cost the run its outcome.
     with suppress(Exception):
         if session := SparkSession.getActiveSession():
             # What a run that failed has left there names its tables, too.

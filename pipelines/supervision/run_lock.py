@@ -7,22 +7,18 @@ last of them has ended, whatever they died of.
 import fcntl
 import json
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from typing import Any
 
 import psutil
 
 from pipelines.errors import InfrastructureError
+from pipelines.runtime.file_lock import ASK_AGAIN_S, lock_if_free, open_lock_file
 from pipelines.supervision.output import StreamName
-
-_ASK_AGAIN_S: Final = 0.2
 
 
 @dataclass(frozen=True)
@@ -51,24 +47,6 @@ class RunLock:
         fcntl.flock(self.descriptor, fcntl.LOCK_UN)
 
 
-def lock_file(lake_root: str, name: StreamName) -> Path:
-    """Return the file that is locked for a stream.
-
-    It is in the lake if that is a folder, so that all who share the folder see it; else among the temporary
-    files of the user, so that it holds for this user on this machine.
-
-    Args:
-        lake_root: an absolute path, or an address.
-        name: the stream.
-    """
-    address = urlsplit(lake_root) if "://" in lake_root else None
-    if address is None or address.scheme == "file":
-        folder = Path(unquote(address.path) if address else lake_root)
-        return folder / "ops/checkpoints" / name.pipeline / f"{name.stream}.run.lock"
-    digest = sha256(f"{lake_root}\0{name}".encode()).hexdigest()[:24]
-    return Path(tempfile.gettempdir()) / f"oncelake-{os.getuid()}" / f"{digest}.run.lock"
-
-
 @contextmanager
 def run_locks(
     files: dict[StreamName, Path], within_s: float, waiting: Callable[[str], None]
@@ -78,7 +56,7 @@ def run_locks(
     Streams whose supervisor is gone are about to end, and are waited for.
 
     Args:
-        files: see `lock_file`.
+        files: see `pipelines.runtime.file_lock.lock_file`.
         within_s: for so many seconds at most.
         waiting: told once for each stream that is waited for.
 
@@ -90,7 +68,7 @@ def run_locks(
     with ExitStack() as held:
         locks = {}
         for name, path in files.items():
-            descriptor = _opened(path)
+            descriptor = open_lock_file(path)
             held.callback(os.close, descriptor)
             _take(descriptor, name, deadline, waiting)
             locks[name] = RunLock(descriptor)
@@ -98,43 +76,9 @@ def run_locks(
         yield locks
 
 
-@contextmanager
-def turn(path: Path, within_s: float) -> Iterator[bool]:
-    """Do something while no other process of this machine does it.
-
-    Args:
-        path: the file that is locked meanwhile.
-        within_s: for so many seconds at most others are waited for.
-
-    Yields:
-        Whether the others have ended.
-
-    Raises:
-        InfrastructureError: the file cannot be locked.
-    """
-    deadline = time.monotonic() + within_s
-    descriptor = _opened(path)
-    try:
-        while not (is_ours := _is_locked(descriptor, str(path))) and time.monotonic() < deadline:
-            time.sleep(_ASK_AGAIN_S)
-        yield is_ours
-    finally:
-        os.close(descriptor)
-
-
-def _opened(path: Path) -> int:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-    except OSError as error:
-        raise InfrastructureError(
-            f"{path}: cannot be locked: {error.strerror}; let the user that runs this command write there"
-        ) from None
-
-
 def _take(descriptor: int, name: StreamName, deadline: float, waiting: Callable[[str], None]) -> None:
     has_told = False
-    while not _is_locked(descriptor, str(name)):
+    while not lock_if_free(descriptor, str(name)):
         holder = _holder(descriptor)
         supervisor, stream = holder.get("supervisor"), holder.get("stream")
         is_supervised = _is_alive(supervisor, holder.get("began"))
@@ -146,17 +90,7 @@ def _take(descriptor: int, name: StreamName, deadline: float, waiting: Callable[
         if not has_told:
             waiting(f"{name}: waiting for process {stream} of an earlier `oncelake run` to end")
             has_told = True
-        time.sleep(_ASK_AGAIN_S)
-
-
-def _is_locked(descriptor: int, what: str) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        raise InfrastructureError(f"{what}: cannot be locked: {error.strerror}") from None
-    return True
+        time.sleep(ASK_AGAIN_S)
 
 
 def _holder(descriptor: int) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Final, get_args
 from zoneinfo import ZoneInfo
 
 from pipelines.ledger.certifications import Verdict
+from pipelines.message_texts import number_text
 from pipelines.report.model.report import CheckStatus
 
 _STATES: Final = ("certified", "failed")
@@ -114,13 +115,9 @@ def exposition(metrics: Iterable[Gauge], labels: Mapping[str, str]) -> str:
         lines += [f"# HELP {metric.name} {text}", f"# TYPE {metric.name} gauge"]
         for own, value in metric.values.items():
             pairs = ",".join(f'{name}="{_escaped(text)}"' for name, text in (*labels.items(), *own))
-            lines.append(f"{metric.name}{{{pairs}}} {_number(value)}")
+            lines.append(f"{metric.name}{{{pairs}}} {number_text(value)}")
     return "".join(f"{line}\n" for line in lines)
 
 
 def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) else repr(value)

@@ -11,8 +11,9 @@ import pytest
 
 from demo.waiting import wait_until
 from pipelines.errors import InfrastructureError
+from pipelines.runtime.file_lock import lock_file
 from pipelines.supervision.output import StreamName
-from pipelines.supervision.run_lock import lock_file, run_locks, turn
+from pipelines.supervision.run_lock import run_locks
 
 NAME, OTHER = StreamName("flights", "ingest"), StreamName("flights", "speed")
 WITHIN_S = 60
@@ -40,7 +41,7 @@ def hold(path: Path, then: str) -> subprocess.Popen[bytes]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return lock_file(str(tmp_path / "lake"), NAME)
+    return lock_file(str(tmp_path / "lake"), NAME.pipeline, NAME.stream)
 
 
 @pytest.fixture
@@ -88,25 +89,10 @@ def test_a_lock_is_free_again_after_its_holder(path: Path) -> None:
             pass
 
 
-def test_a_lake_that_is_no_folder_is_locked_among_the_files_of_the_user(tmp_path: Path) -> None:
-    files = {lock_file(f"s3a://{bucket}/lake", name) for bucket in "ab" for name in (NAME, OTHER)}
-    assert len(files) == 4
-    assert {each.parent.name for each in files} == {f"oncelake-{os.getuid()}"}
-    assert lock_file(f"file://{tmp_path}/a%20lake", NAME).is_relative_to(tmp_path / "a lake")
-
-
 def test_a_place_that_cannot_be_written_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "lake").touch()
     with (
         pytest.raises(InfrastructureError, match=r"cannot be locked: .*; let the user"),
-        run_locks({NAME: lock_file(str(tmp_path / "lake"), NAME)}, 0, print),
+        run_locks({NAME: lock_file(str(tmp_path / "lake"), NAME.pipeline, NAME.stream)}, 0, print),
     ):
         pass
-
-
-def test_processes_take_turns_and_one_that_stays_is_not_waited_for_without_end(tmp_path: Path) -> None:
-    file = tmp_path / "ops/turn"
-    with turn(file, WITHIN_S) as first, turn(file, 0.5) as second:
-        assert (first, second) == (True, False)
-    with turn(file, 0) as third:
-        assert third
