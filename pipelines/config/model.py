@@ -232,8 +232,8 @@ class MetricsConfig(_Model):
     Attributes:
         port: First of three ports: `ingest_stream` listens on it, `speed_stream` on the next one,
             `publish_stream` on the one after; then the ingests of `kafka.clusters`, in their order. Without
-            it, nothing listens. Pipelines on one host need ports that are at least three apart, and one more
-            for each of these clusters.
+            it, nothing listens. Reserve three consecutive ports for each pipeline on a host, and one more for
+            each of these clusters.
         host: Address to listen on. Everybody who reaches it can read the metrics.
     """
 
