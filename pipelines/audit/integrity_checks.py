@@ -122,8 +122,8 @@ def _no_duplicate_key(audited: AuditedDays, day: date) -> Observation:
     n = audited.doubled.get(day, 0)
     return Observation(
         _failed(n > 0),
-        f"{n:,} keys stand more than once",
-        "no key stands more than once, neighbouring days included",
+        f"{n:,} duplicate keys",
+        "no duplicate key, neighbouring days included",
         "rebuild the day and its neighbours together with --from and --to",
     )
 
@@ -187,8 +187,8 @@ def _offsets_once(audited: AuditedDays) -> Observation:
     doubled = sum(r.records - (r.distinct or 0) for r in audited.offsets)
     return Observation(
         _warned(doubled > 0),
-        f"{doubled:,} records were read from Kafka again",
-        "each record read once",
+        f"{doubled:,} records were ingested more than once",
+        "each record ingested once",
         "a checkpoint was lost or replaced; the rows of the batch layer are right",
     )
 
@@ -274,7 +274,7 @@ def _speed_layer_deduplicated(audited: AuditedDays, day: date) -> Observation | 
     n = audited.doubled_in_speed.get(day, 0)
     return Observation(
         _warned(n > 0),
-        f"{n:,} keys stand more than once in the speed layer",
+        f"{n:,} duplicate keys in the speed layer",
         "each key once within the watermark's delay",
         "copies came further apart than speed.watermark_delay",
     )

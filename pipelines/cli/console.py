@@ -174,7 +174,7 @@ def _serve(options: ConsoleOptions, views: list[LakeView], log_format: LogFormat
         server = threading_server(host, options.port, desk.answer)
     except (OSError, OverflowError) as error:
         raise ConfigError(
-            f"--host, --port: nothing can listen on {host}:{options.port}: {error}; name another port, or"
+            f"--host, --port: cannot bind to {host}:{options.port}: {error}; name another port, or"
             " leave it out"
         ) from None
     if host not in _LOOPBACK:

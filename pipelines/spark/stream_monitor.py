@@ -130,7 +130,7 @@ class StreamMonitor:
             return StreamTelemetry(_labels(pipeline, query), self.metrics, signals)
         except Exception as error:  # noqa: BLE001 - whatever it is, the stream goes on
             said = without_secrets(first_line(str(error)))
-            _log.warning("figures are not exported by OTLP; the stream goes on: %s", said)
+            _log.warning("metrics are not exported by OTLP; the stream goes on: %s", said)
             return None
 
     def _serving(self, pipeline: Pipeline, query: Query) -> "Callable[[], StreamServer] | None":
@@ -252,7 +252,7 @@ class StreamMonitor:
             # The session may be gone before its last figures are.
             if not self._is_told and not self._end:
                 _log.warning(
-                    "the figures of %s cannot be written, so oncelake lag knows less: %s",
+                    "the progress file of %s cannot be written, so oncelake lag shows less: %s",
                     *(self._progress.query, first_line(str(error))),
                 )
             self._is_told = True
@@ -264,7 +264,7 @@ class StreamMonitor:
             self._spark.sparkContext._jsc.sc().addSparkListener(meter)
             self._meter = meter
         except Exception as error:  # noqa: BLE001 - whatever it is, the stream goes on
-            _log.warning("tasks are not measured, so oncelake lag knows less: %s", first_line(str(error)))
+            _log.warning("tasks are not measured, so oncelake lag shows less: %s", first_line(str(error)))
         return self._tasks_ended()
 
     def _stop_meter(self) -> None:
