@@ -49,7 +49,7 @@ def nightly_batch(
     everything: bool,
     **common: Any,
 ) -> None:
-    """Rebuild past days from bronze, audit them, and certify those that pass."""
+    """Rebuild past days, audit them, certify those that pass."""
     require_one_or_all(pipeline, everything)
     between = days_between(day, first, last)
     repair: RepairScope = "nothing" if first or last else "late" if day else "late and missed"
