@@ -128,7 +128,10 @@ def _no_duplicate_key(audited: AuditedDays, day: date) -> Observation:
     )
 
 
-@asked_of_days("counts_add_up", "Are all records of bronze rows, duplicates, quarantined or of other days?")
+@asked_of_days(
+    "counts_add_up",
+    "Does each record in bronze count as a row, a duplicate, a quarantined record or one of another day?",
+)
 def _counts_add_up(audited: AuditedDays, day: date) -> Observation:
     bronze, rows = audited.bronze, audited.layer[day].rows
     facts = bronze.days[day]
@@ -193,12 +196,12 @@ def _offsets_once(audited: AuditedDays) -> Observation:
     )
 
 
-@asked_of_bronze("index_is_whole", "Does the index of bronze count as many records as bronze itself?")
+@asked_of_bronze("index_is_whole", "Does the bronze index count as many records as bronze itself?")
 def _index_is_whole(audited: AuditedDays) -> Observation:
     indexed, stored = audited.bronze.total, audited.records_in_table
     return Observation(
         _failed(indexed != stored),
-        f"{indexed:,} records in the index of bronze",
+        f"{indexed:,} records in the bronze index",
         f"{stored:,} records in bronze",
         "the rebuild may have missed records of the day. The next run rebuilds the index",
     )
@@ -218,7 +221,7 @@ def _each_event_has_a_row(audited: AuditedDays, day: date) -> Observation | None
     )
 
 
-@asked_of_days("keys_come_to_an_end", "Does each key recur on no more consecutive days than a run looks at?")
+@asked_of_days("keys_come_to_an_end", "Does no key recur on more consecutive days than a run compares?")
 def _keys_come_to_an_end(audited: AuditedDays, day: date) -> Observation | None:
     if not audited.span.horizon:
         return None

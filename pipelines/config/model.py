@@ -211,7 +211,9 @@ class LagConfig(_Model):
     however often you evaluate, so a single odd figure never causes a message.
 
     Attributes:
-        evaluate_every: How often `oncelake run` evaluates the lag, if `notify` has a hook. Each evaluation runs in its own JVM, and is killed after this interval or two minutes, whichever is longer. `null` turns it off.
+        evaluate_every: How often `oncelake run` evaluates the lag, if `notify` has a hook. Each evaluation
+            runs in its own JVM. It is killed if it runs longer than this interval or two minutes, whichever
+            is longer. `null` turns it off.
         raise_after: Evaluations in a row that must find a stream behind before an alert is raised. The
             default tolerates one slow micro-batch, and a restart between two evaluations.
         clear_after: Evaluations in a row that must find it not behind before the alert is cleared. The
