@@ -71,9 +71,9 @@ oncelake doctor --pipeline flights --env prod --acls
 ```
 
 The command lists the ACLs that each job needs on the Kafka cluster, and checks nothing. With
-`--format json` the object has `acls`, each with `job`, `resource`, `name`, `operation`, `servers`, `is_prefix`, `optional`
-(what the job lacks without it; null if it fails) and `command`. [Security](security.md#acls) explains
-them.
+`--format json` the object has `acls`, each with `job`, `resource`, `name`, `operation`, `servers`,
+`is_prefix`, `optional` (what the job lacks without it; null if it fails) and `command`.
+[Security](security.md#acls) explains them.
 
 ## Checks
 

@@ -83,7 +83,6 @@ def _replicas_are_in_sync(facts: PipelineFacts) -> Iterator[Finding]:
 @_SHELF.check("replication_factor", "Does each partition survive the loss of a broker?", "warning", _KEPT)
 def _replication_factor(facts: PipelineFacts) -> Iterator[Finding]:
     topic = _topic(facts)
-    # With one broker there is no choice.
     if topic.replicas == 1 and topic.brokers > 1:
         yield Finding(
             "warning",

@@ -129,7 +129,7 @@ def list_offsets(
     *options: Any,
     partitions: Iterable[int] | None = None,
 ) -> dict[int, int]:
-    """Return the earliest offsets of a topic's partitions, those after their last, or the first since a time.
+    """Return the earliest offset, the end offset, or the first offset at or after a time, by partition.
 
     Args:
         admin: a client of the cluster.
@@ -154,7 +154,7 @@ def list_offsets(
 
 
 def topic_settings(admin: Admin, topic: str, names: Iterable[str]) -> dict[str, str]:
-    """Return settings of a topic; none if this client may not ask, which is a right of its own."""
+    """Return settings of a topic; empty without the ACL DescribeConfigs."""
     config = admin.jvm.org.apache.kafka.common.config
     resource = config.ConfigResource(config.ConfigResource.Type.TOPIC, topic)
     resources = admin.jvm.java.util.Collections.singletonList(resource)

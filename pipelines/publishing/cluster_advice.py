@@ -168,7 +168,6 @@ def _of_topic(topic: str, retraction: Retraction, cluster_facts: ClusterFacts) -
 
 
 def _of_replicas(cluster_facts: ClusterFacts) -> list[str]:
-    # With one broker there is no choice.
     once = [
         name
         for name, replicas in cluster_facts.replicas.items()

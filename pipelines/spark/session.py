@@ -195,7 +195,6 @@ def forget_tables() -> None:
     Delta keeps ten thousand tables for an hour. A driver that serves many pipelines one after the other would
     have its heap full of them.
     """
-    # As above.
     with suppress(Exception):
         if session := SparkSession.getActiveSession():
             # What a run that failed has left there names its tables, too.
