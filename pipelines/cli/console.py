@@ -178,7 +178,7 @@ def _serve(options: ConsoleOptions, views: list[LakeView], log_format: LogFormat
             " leave it out"
         ) from None
     if host not in _LOOPBACK:
-        _log.warning("%s: whoever reaches this address sees the console; there is no password", host)
+        _log.warning("%s: everyone who reaches this address sees the console; there is no password", host)
     Thread(target=server.serve_forever, name="console", daemon=True).start()
     address = f"http://{f'[{host}]' if ':' in host else host}:{server.server_port}/"
     print(json.dumps({"address": address}) if log_format == "json" else f"console: {address}", flush=True)

@@ -130,7 +130,7 @@ class StreamMonitor:
             return StreamTelemetry(_labels(pipeline, query), self.metrics, signals)
         except Exception as error:  # noqa: BLE001 - whatever it is, the stream goes on
             said = without_secrets(first_line(str(error)))
-            _log.warning("metrics are not exported by OTLP; the stream goes on: %s", said)
+            _log.warning("metrics are not exported by OTLP; the stream continues: %s", said)
             return None
 
     def _serving(self, pipeline: Pipeline, query: Query) -> "Callable[[], StreamServer] | None":
@@ -153,7 +153,7 @@ class StreamMonitor:
         try:
             self._server = self._serve() if self._serve else None
         except ConfigError as error:
-            _log.log(level, "%s. The stream goes on without /metrics and /healthz, and tries again", error)
+            _log.log(level, "%s. The stream continues without /metrics and /healthz, and tries again", error)
 
     @property
     def _is_unserved(self) -> bool:

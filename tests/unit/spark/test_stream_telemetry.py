@@ -107,7 +107,7 @@ def test_a_collector_that_is_not_there_is_told_once_without_secrets(
     with caplog.at_level(logging.WARNING):
         telemetry.close()
     (told,) = caplog.records
-    assert "metrics are not exported by OTLP; the stream goes on" in told.getMessage()
+    assert "metrics are not exported by OTLP; the stream continues" in told.getMessage()
     assert "hush" not in caplog.text
     assert logging.getLogger("opentelemetry").handlers == []
 
