@@ -37,7 +37,7 @@ help: ## Show this help
 setup: $(PACKAGE) $(JARS) $(CLASSES) ## Create .venv with the pinned packages, the jars, and Java if there is none
 	@echo "==> set up: $(VENV) holds all that is needed"
 
-demo: setup ## Send the flights of 2013 through Kafka into a lake, and compare the lake with what was sent (DAYS=14; 365: the year)
+demo: setup ## Send the flights of 2013 through Kafka into a lake, and compare the lake with what was sent (DAYS=14; DAYS=365 for the whole year)
 	@$(PY) -m demo --days $(DAYS)
 
 test: setup ## Run the tests with Spark and a Kafka broker, except thorough and long ones (PYTEST_ARGS="tests/unit -k name")
@@ -49,7 +49,7 @@ test-fast: $(PACKAGE) ## Run the tests that do not start Java, in about a minute
 test-thorough: setup ## Run further tests of guarantees and the slowest tests, which make test omits
 	@$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m thorough $(PYTEST_ARGS)
 
-test-long: setup $(SCHEDULERS_MADE) ## Run for hours: 200 random histories of a lake; deploy/ with Airflow and the schemas of Kubernetes
+test-long: setup $(SCHEDULERS_MADE) ## Run tests that take hours: 200 random histories of a lake; deploy/ with Airflow and the schemas of Kubernetes
 	@$(PY) -m pytest -m long $(PYTEST_ARGS)
 
 lint: $(DEPENDENCIES) ## Check style, format, types, data contracts and expectation suites
@@ -84,7 +84,7 @@ bench: setup ## Measure each step, and compare it with a plain append; writes a 
 bench-full: setup ## The same at 1 and 3 million events, in micro-batches of 250,000, three times
 	@$(PY) -m benchmarks --events 1000000,3000000 --batch-records 250000 --repeat 3 $(BENCH_ARGS)
 
-bench-peers: setup ## Measure Flink, Hudi and others beside it, each in .venv-peers/ (BENCH_ARGS="--only flink")
+bench-peers: setup ## Benchmark Flink, Hudi and others on the same topic, each in .venv-peers/ (BENCH_ARGS="--only flink")
 	@$(PY) -m benchmarks.peers $(BENCH_ARGS)
 
 rack-bench: setup ## Measure the share of bytes that stays within the rack, with three brokers (BENCH_ARGS=--full: and when things break)
@@ -93,10 +93,10 @@ rack-bench: setup ## Measure the share of bytes that stays within the rack, with
 simulate: $(PACKAGE) ## Play random histories of the protocols over models of Delta and Kafka (SEED=0 RUNS=5000)
 	@$(PY) -m simulation --seed $(SEED) --runs $(RUNS)
 
-fuzz: $(PACKAGE) ## Give broken texts to all that reads texts: contracts, files of checkpoints and more (SECONDS=600 SEED=0)
+fuzz: $(PACKAGE) ## Fuzz all parsers: contracts, files of checkpoints and more (SECONDS=600 SEED=0)
 	@$(PY) -m tests.fuzz --seconds $(SECONDS) --seed $(SEED)
 
-chaos: setup ## Run pipelines on three brokers under random faults, and judge what they hold (MINUTES=3 SEED=0 CHAOS_ARGS)
+chaos: setup ## Run pipelines on three brokers under random faults, and verify the results (MINUTES=3 SEED=0 CHAOS_ARGS)
 	@$(PY) -m chaos --seed $(SEED) --minutes $(MINUTES) $(CHAOS_ARGS)
 
 lock: ## Maintainers: update the pinned Python dependencies (needs uv)

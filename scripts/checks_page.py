@@ -8,8 +8,8 @@ from pipelines.audit.integrity_checks import INTEGRITY_CHECKS
 PAGE: Final = "docs/checks.md"
 _HEAD: Final = """# Integrity checks
 
-`nightly_batch` and `validate` run these checks on each day. The results are in the report, and in
-`ops/validation_results` with `kind = 'integrity'`.
+This page lists the integrity checks that `nightly_batch` and `validate` run on each day. The results
+are in the report, and in `ops/validation_results` with `kind = 'integrity'`.
 If a check fails, the day is not certified. A check that only warns does not prevent certification.
 The runbook explains what to do about a [failed check](runbook.md#audit-failed) or a
 [warning](runbook.md#a-check-has-warned).

@@ -18,6 +18,7 @@ PAGE: Final = "docs/configuration.md"
 _NOT_SET_BY_USERS: Final = ("name", "env")
 _HEAD: Final = """# Configuration
 
+This page lists all settings, their defaults, and how files, environment variables and `--set` are combined.
 Settings are read in this order. A later one overrides an earlier one, key by key:
 
 1. `conf/base/oncelake.yml`
@@ -30,16 +31,17 @@ Settings are read in this order. A later one overrides an earlier one, key by ke
 `--env` sets ENV; the default is `local`. `--conf-dir` sets another folder than `conf`.
 `KAFKA_BOOTSTRAP_SERVERS` sets `kafka.bootstrap_servers` in every environment: unset it before you use
 another cluster.
-`${NAME}` in a value is replaced by the environment variable NAME, which must be set. `${file:/PATH}` and
-`${command:PROGRAM ARGUMENTS}` stand for what a file holds, and what a program prints. Secrets are given so,
-see [Security](security.md#secrets): in plain text they are refused in files.
+`${NAME}` in a value is replaced by the environment variable NAME, which must be set, `${file:/PATH}` by the
+content of a file, and `${command:PROGRAM ARGUMENTS}` by the output of a program. Use them for secrets, which
+are refused in plain text in files. See [Security](security.md#secrets).
 If a key is unknown or a value is invalid, a job ends with exit code 2 before it starts Spark.
 `oncelake plan --pipeline NAME` checks all settings and shows the most important ones; it needs
 neither Spark nor Kafka.
 
 Write intervals as `10 seconds` or `1 day 12 hours`. The units are milliseconds, seconds, minutes,
 hours, days and weeks.
-A key without a default is required, unless its section is optional.
+A key with an empty default is required, unless its section is optional; `none` means that the key is
+optional.
 
 This page is generated from the models in `pipelines/config` by `make pages`.
 """

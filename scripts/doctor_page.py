@@ -27,7 +27,7 @@ error: cluster: retention_covers_runs
 ```
 
 It changes no table, no checkpoint, no offset and no setting. It writes one small commit into a folder
-of its own under `lake.root/ops` (`_probe-…`), tries to write it again, and deletes that folder. It
+of its own under `lake.root/ops` (`_probe-…`), tries to overwrite it, and deletes that folder. It
 needs what `oncelake reconcile` needs: access to Kafka and to the lake.
 
 | severity | meaning |
@@ -70,14 +70,14 @@ as `local[2]`.
 oncelake doctor --pipeline flights --env prod --acls
 ```
 
-lists the ACLs that each job needs on the Kafka cluster, and checks nothing. With `--format json` the
-object has `acls`, each with `job`, `resource`, `name`, `operation`, `servers`, `is_prefix`, `optional`
-(what the job lacks without it; null if it fails) and `command`. [Security](security.md#acls) explains
-them.
+The command lists the ACLs that each job needs on the Kafka cluster, and checks nothing. With
+`--format json` the object has `acls`, each with `job`, `resource`, `name`, `operation`, `servers`,
+`is_prefix`, `optional` (what the job lacks without it; null if it fails) and `command`.
+[Security](security.md#acls) explains them.
 
 ## Checks
 
-| check | of | question | at most | what to do |
+| check | group | question | highest severity | what to do |
 |---|---|---|---|---|
 """
 _TAIL: Final = """

@@ -122,13 +122,16 @@ def _no_duplicate_key(audited: AuditedDays, day: date) -> Observation:
     n = audited.doubled.get(day, 0)
     return Observation(
         _failed(n > 0),
-        f"{n:,} keys stand more than once",
-        "no key stands more than once, neighbouring days included",
+        f"{n:,} duplicate keys",
+        "no duplicate key, neighbouring days included",
         "rebuild the day and its neighbours together with --from and --to",
     )
 
 
-@asked_of_days("counts_add_up", "Are all records of bronze rows, duplicates, quarantined or of other days?")
+@asked_of_days(
+    "counts_add_up",
+    "Does each record in bronze count as a row, a duplicate, a quarantined record or one of another day?",
+)
 def _counts_add_up(audited: AuditedDays, day: date) -> Observation:
     bronze, rows = audited.bronze, audited.layer[day].rows
     facts = bronze.days[day]
@@ -187,18 +190,18 @@ def _offsets_once(audited: AuditedDays) -> Observation:
     doubled = sum(r.records - (r.distinct or 0) for r in audited.offsets)
     return Observation(
         _warned(doubled > 0),
-        f"{doubled:,} records were read from Kafka again",
-        "each record read once",
+        f"{doubled:,} records were ingested more than once",
+        "each record ingested once",
         "a checkpoint was lost or replaced; the rows of the batch layer are right",
     )
 
 
-@asked_of_bronze("index_is_whole", "Does the index of bronze count as many records as bronze itself?")
+@asked_of_bronze("index_is_whole", "Does the bronze index count as many records as bronze itself?")
 def _index_is_whole(audited: AuditedDays) -> Observation:
     indexed, stored = audited.bronze.total, audited.records_in_table
     return Observation(
         _failed(indexed != stored),
-        f"{indexed:,} records in the index of bronze",
+        f"{indexed:,} records in the bronze index",
         f"{stored:,} records in bronze",
         "the rebuild may have missed records of the day. The next run rebuilds the index",
     )
@@ -218,7 +221,7 @@ def _each_event_has_a_row(audited: AuditedDays, day: date) -> Observation | None
     )
 
 
-@asked_of_days("keys_come_to_an_end", "Does each key recur on no more consecutive days than a run looks at?")
+@asked_of_days("keys_come_to_an_end", "Does no key recur on more consecutive days than a run compares?")
 def _keys_come_to_an_end(audited: AuditedDays, day: date) -> Observation | None:
     if not audited.span.horizon:
         return None
@@ -274,7 +277,7 @@ def _speed_layer_deduplicated(audited: AuditedDays, day: date) -> Observation | 
     n = audited.doubled_in_speed.get(day, 0)
     return Observation(
         _warned(n > 0),
-        f"{n:,} keys stand more than once in the speed layer",
+        f"{n:,} duplicate keys in the speed layer",
         "each key once within the watermark's delay",
         "copies came further apart than speed.watermark_delay",
     )

@@ -59,7 +59,11 @@ class LazyCommands(click.Group):
         return command
 
 
-@click.group(cls=LazyCommands)
+@click.group(
+    cls=LazyCommands,
+    epilog="Exit codes: 0 done, 1 retry, 2 invalid input, 3 audit or doctor failed, 4 source and lake differ."
+    " See docs/runbook.md.",
+)
 @click.version_option(pipelines.__version__, prog_name="oncelake")
 def oncelake() -> None:
     """Ingest Kafka into Delta; rebuild days nightly so that each certified day holds each event once."""

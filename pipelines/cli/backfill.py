@@ -46,13 +46,14 @@ _log = logging.getLogger(__name__)
     "--from",
     "since",
     metavar="TIME",
-    help="From the first record that was sent at this time or later. Default: the first that Kafka has.",
+    help="Start at the first record sent at this time or later, e.g. 2013-01-01 or 2013-01-02T12:00:00Z; UTC"
+    " if there is no offset. Default: the first record in Kafka.",
 )
 @once(
     "--to",
     "until",
     metavar="TIME",
-    help="Up to the first record that was sent at this time or later. Default: up to where ingest is.",
+    help="Stop before the first record sent at this time or later. Default: the position of ingest.",
 )
 @click.option(
     "--offsets",
@@ -65,7 +66,7 @@ _log = logging.getLogger(__name__)
     "rate",
     type=click.IntRange(min=1),
     metavar="NUMBER",
-    help="Instead of backfill.max_offsets_per_second.",
+    help="Limit the rate. Overrides backfill.max_offsets_per_second.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be read, and change nothing.")
 def backfill(
@@ -76,10 +77,11 @@ def backfill(
     dry_run: bool,
     **common: Any,
 ) -> None:
-    """Read records that Kafka has and bronze lacks into bronze, while the streams run.
+    """Copy records that Kafka has and bronze lacks to bronze.
 
-    It reads what lies before the position of ingest. If a run is stopped or dies, run the command again: it
-    reads what is still missing. Ends with exit code 4 if Kafka no longer has offsets that bronze lacks.
+    The streams keep running. Reads only offsets that ingest has already passed. If a run is stopped or dies,
+    run the command again: it reads what is still missing. Ends with exit code 4 if Kafka no longer has
+    offsets that bronze lacks.
     """
     # The whole configuration has the other ingests, which write to the same bronze.
     asked = replace(span_of(since, until, offsets), cluster=common.pop("cluster"))

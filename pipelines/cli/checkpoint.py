@@ -16,7 +16,7 @@ from pipelines.steps.checkpoints import CheckpointReset, reset_checkpoint
 
 @click.group()
 def checkpoint() -> None:
-    """Reset the checkpoint of a stream after it was lost or restored."""
+    """Reset the checkpoint of a stopped stream."""
 
 
 @checkpoint.command()
@@ -29,10 +29,11 @@ def checkpoint() -> None:
     help="ingest: continue after the last records in bronze; speed: rebuild speed layer and quarantine.",
 )
 def reset(query: LakeQuery, **common: Any) -> None:
-    """Move the checkpoint of a stopped stream aside; with --query speed also speed layer and quarantine.
+    """Move the checkpoint of a stopped stream aside.
 
-    Ingest then continues after the last records in bronze. The command lists offsets that Kafka deleted
-    before they were read.
+    With --query speed, also the speed layer and the quarantine, which are then rebuilt from bronze. With
+    --query ingest, ingest then continues after the last records in bronze. The command lists offsets that
+    Kafka deleted before they were read.
     """
     if common["cluster"] and query != "ingest":
         raise click.UsageError(f"--cluster: expected with --query ingest only, got --query {query}")

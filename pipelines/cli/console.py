@@ -73,9 +73,9 @@ class ConsoleOptions:
     "allowed",
     multiple=True,
     metavar="NAME",
-    help="A further name by which browsers may ask, e.g. that of a proxy. Repeatable.",
+    help="Accept requests with this Host header, e.g. the name of a proxy. Repeatable.",
 )
-@once("--every", type=click.FloatRange(min=1), default=30.0, help="Seconds between two collections.")
+@once("--every", type=click.FloatRange(min=1), default=30.0, help="Seconds between collections.")
 @once(
     "--time-limit",
     type=click.FloatRange(min=1),
@@ -94,7 +94,7 @@ class ConsoleOptions:
     help="Write the pages to this folder, and end; without it they are served until Ctrl-C.",
 )
 def console(env: str, log_format: LogFormat, verbose: bool, **options: Any) -> None:
-    """Show all pipelines of a lake on one page that renews itself; nothing is changed."""
+    """Serve a live page of all pipelines. Read only."""
     set_up_logging(log_format)
     places = Places(
         env=env,
@@ -174,11 +174,11 @@ def _serve(options: ConsoleOptions, views: list[LakeView], log_format: LogFormat
         server = threading_server(host, options.port, desk.answer)
     except (OSError, OverflowError) as error:
         raise ConfigError(
-            f"--host, --port: nothing can listen on {host}:{options.port}: {error}; name another port, or"
+            f"--host, --port: cannot bind to {host}:{options.port}: {error}; name another port, or"
             " leave it out"
         ) from None
     if host not in _LOOPBACK:
-        _log.warning("%s: whoever reaches this address sees the console; there is no password", host)
+        _log.warning("%s: everyone who reaches this address sees the console; there is no password", host)
     Thread(target=server.serve_forever, name="console", daemon=True).start()
     address = f"http://{f'[{host}]' if ':' in host else host}:{server.server_port}/"
     print(json.dumps({"address": address}) if log_format == "json" else f"console: {address}", flush=True)

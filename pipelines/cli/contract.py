@@ -66,7 +66,10 @@ def diff(old: Path, new: Path, form: Form) -> None:
 def check(
     context: click.Context, /, files: tuple[Path, ...], against: str, form: Form, **pipeline: Any
 ) -> None:
-    """Check that contracts are compatible with those in use; if not, end with exit code 2."""
+    """Check that contracts are compatible with those in use.
+
+    FILES are the contracts to check. Default: all in data_contracts. A breaking change ends with exit code 2.
+    """
     refuse_half(context, against)
     broken = []
     compared = (

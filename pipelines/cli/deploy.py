@@ -42,14 +42,14 @@ _home = click.option(
     show_default=True,
     metavar="DIR",
     callback=_like(r"(/[\w.-]+)+", "/opt/oncelake"),
-    help="The project's folder where the jobs run.",
+    help="Project folder on the target machine or in the image.",
 )
 _image = click.option(
     "--image",
     default=_PLACE.image,
     show_default=True,
     callback=_like(r"[\w.:/@-]+", "registry.example.internal/oncelake:1.0"),
-    help="The image.",
+    help="Container image.",
 )
 _secret = click.option(
     "--secret",
@@ -79,7 +79,10 @@ def _in_pods(command: Command) -> Command:
 
 @click.group()
 def deploy() -> None:
-    """Write deployment files for a pipeline, from its configuration. They hold no secrets."""
+    """Write deployment files for a pipeline.
+
+    They are made from its configuration, and hold no secrets.
+    """
 
 
 @deploy.command()
@@ -87,7 +90,10 @@ def deploy() -> None:
 @_in_pods
 @_out
 def kubernetes(out: Path | None, **named: Any) -> None:
-    """Write StatefulSets for the streams, CronJobs, and what they need."""
+    """Write StatefulSets and CronJobs.
+
+    Also their ConfigMap, ServiceAccount and NetworkPolicy.
+    """
     _write(kubernetes_files(_pods(named)), out)
 
 
@@ -103,10 +109,15 @@ def kubernetes(out: Path | None, **named: Any) -> None:
 @click.option(
     "--partitions", type=_NUMBER, help="Partitions of the topic; of several clusters, of all together."
 )
-@click.option("--rate-in", type=_RATE, help="Records that come each second.")
-@click.option("--rate-out", type=_RATE, help="Records that one executor processes each second.")
+@click.option("--rate-in", type=_RATE, help="With --workers: incoming records per second.")
 @click.option(
-    "--catch-up", callback=interval, metavar="INTERVAL", help="How long it may take to work a backlog off."
+    "--rate-out", type=_RATE, help="With --workers: records per second that one executor processes."
+)
+@click.option(
+    "--catch-up",
+    callback=interval,
+    metavar="INTERVAL",
+    help="With --workers: maximum time to clear the backlog.",
 )
 @click.option(
     "--cooldown",
@@ -114,12 +125,19 @@ def kubernetes(out: Path | None, **named: Any) -> None:
     default="5 minutes",
     show_default=True,
     metavar="INTERVAL",
-    help="How long fewer workers must be enough before some are stopped.",
+    help="With --workers: time to wait before scaling in.",
 )
-@click.option("--max-executors", type=_NUMBER, help="Default: as many as there are partitions.")
+@click.option(
+    "--max-executors",
+    type=_NUMBER,
+    help="With --workers: maximum number of executors. Default: the number of partitions.",
+)
 @_out
 def keda(out: Path | None, workers: str | None, **named: Any) -> None:
-    """Write KEDA objects that start runs, or scale Spark workers, by the backlog."""
+    """Write KEDA objects that scale by the backlog.
+
+    They start runs of the streams or, with --workers, scale the workers of a Spark cluster.
+    """
     figures = {key: named.pop(key) for key in ("partitions", "rate_in", "rate_out", "catch_up")}
     cooldown, most = named.pop("cooldown"), named.pop("max_executors")
     _write(keda_files(_pods(named), _workers(workers, figures, cooldown, most)), out)
@@ -169,7 +187,10 @@ def _workers(
 def spark_operator(
     out: Path | None, executors: int | None, partitions: int | None, driver_account: str, **named: Any
 ) -> None:
-    """Write a SparkApplication for each stream, scheduled ones for the others."""
+    """Write SparkApplications.
+
+    One for each stream, and scheduled ones for nightly_batch and maintain.
+    """
     _write(spark_operator_files(_pods(named), Executors(executors, partitions, driver_account)), out)
 
 
@@ -199,7 +220,7 @@ def airflow(out: Path | None, home: str, **named: Any) -> None:
 )
 @_out
 def systemd(out: Path | None, home: str, *, one_service: bool, others: tuple[str, ...], **named: Any) -> None:
-    """Write services for the streams, timers for the others."""
+    """Write services, and timers for nightly_batch and maintain."""
     if others and not one_service:
         raise ConfigError(
             "--with: expected with --one-service only; add it, or write files for each pipeline"
@@ -214,7 +235,7 @@ def systemd(out: Path | None, home: str, *, one_service: bool, others: tuple[str
 @_home
 @_out
 def cron_command(out: Path | None, home: str, **named: Any) -> None:
-    """Write a crontab for the nightly run, for maintain, and for alerts on lag."""
+    """Write a crontab: nightly_batch, maintain, lag alerts."""
     _write(cron_files(_described(named), home), out)
 
 
@@ -228,14 +249,14 @@ def cron_command(out: Path | None, home: str, **named: Any) -> None:
     required=True,
     metavar="DIR",
     callback=_like(r"(/[\w.-]+)+", "/Workspace/Shared/oncelake"),
-    help="Where jobs, conf, data_contracts, the wheel and the jar are.",
+    help="Workspace or volume folder with jobs, conf, data_contracts, the wheel and the jar.",
 )
-@click.option("--workers", type=_NUMBER, default=1, show_default=True, help="Workers, at least.")
-@click.option("--max-workers", type=_NUMBER, help="Workers at most. Default: a fixed number.")
+@click.option("--workers", type=_NUMBER, default=1, show_default=True, help="Minimum number of workers.")
+@click.option("--max-workers", type=_NUMBER, help="Maximum number of workers. Default: no autoscaling.")
 @_partitions
 @_out
 def databricks_job(out: Path | None, secret: str, **named: Any) -> None:
-    """Write settings of jobs for the Jobs API."""
+    """Write job definitions for the Databricks Jobs API."""
     keys = ("runtime", "node_type", "files", "workers", "partitions")
     clusters = {key: named.pop(key) for key in keys} | {"most_workers": named.pop("max_workers")}
     pods = Pods(_described(named), Place(secret=secret))

@@ -41,9 +41,10 @@ from pipelines.steps.doctor import PipelineUnsound, diagnose
     help="End with exit code 3 at findings of this severity or higher.",
 )
 def doctor(output: LogFormat | None, fail_on: FailOn, lists_acls: bool, **common: Any) -> None:
-    """Check configuration, cluster, tables, checkpoints and object store; change nothing.
+    """Check configuration, cluster, tables and object store.
 
-    End with exit code 3 if there are findings of severity --fail-on or higher.
+    Also checkpoints and nightly runs. Changes no table; writes and deletes a probe under ops/. Ends with exit
+    code 3 if there are findings of severity --fail-on or higher.
     """
     if lists_acls:
         options = CommonOptions(**common)

@@ -41,7 +41,7 @@ _HEADINGS: Final = (
 )
 @output_option
 def explain(key_texts: tuple[str, ...], limit: int, output: LogFormat | None, **common: Any) -> None:
-    """Show all records of a dedup key, and what happened to each.
+    """Show the records of a dedup key, and their verdicts.
 
     With all parts of the key, show that key; with some of them, show the first keys that match.
     """

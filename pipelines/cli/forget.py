@@ -47,10 +47,12 @@ _OUT_OF_REACH: Final = (
 )
 @click.option("--dry-run", is_flag=True, help="Count what would be deleted, and change nothing.")
 def forget(key_texts: tuple[str, ...], repeats: bool, dry_run: bool, **common: Any) -> None:
-    """Delete all events of a dedup key, or of parts of it, permanently.
+    """Delete events by dedup key, permanently.
 
-    Their records are emptied in bronze and deleted from quarantine and speed layer; certified days that hold
-    them are rebuilt and audited. If a run died, run the command again to complete it.
+    These are all events of a dedup key, or of parts of it. Their records are emptied in bronze and deleted
+    from quarantine and speed layer; certified days that hold them are rebuilt and audited. If a run died, run
+    the command again to complete it. If a producer sends a forgotten event again while speed_stream still
+    knows its key, the audit of its day fails: run the command with the same key.
     """
     if bool(key_texts) == repeats:
         raise click.UsageError("expected a key (--key COLUMN=VALUE) or --again, not both")

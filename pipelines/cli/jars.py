@@ -17,7 +17,10 @@ _S3: Final[tuple[Use, ...]] = ("s3",)
 )
 @click.option("--s3", is_flag=True, help="Include the jars for a lake on s3a://.")
 def jars(as_list: bool, s3: bool) -> None:
-    """Download and verify the jars that Spark and the local broker need."""
+    """Download and verify the jars.
+
+    These are the jars that Spark and the local broker need.
+    """
     if as_list:
         click.echo(",".join(map(str, spark_jars(s3=s3))))
         return

@@ -1,6 +1,6 @@
 """The jobs: the commands that spark-submit can start, each by the script of its name in `jobs/`.
 
-A new job is a line of this mapping, and a script.
+To add a job: docs/architecture.md, 'Where to change what'.
 """
 
 from collections.abc import Mapping

@@ -50,7 +50,7 @@ _MOST_ROWS: Final = 12
     "--alert",
     "is_alerting",
     is_flag=True,
-    help="Call the hooks of notify, once when a stream falls behind and once when it no longer is.",
+    help="Call the notify hooks when a stream falls behind, and again when it has caught up.",
 )
 def lag(output: LogFormat | None, watch: float | None, is_alerting: bool, **common: Any) -> None:
     """Show how far each stream is behind, and name the cause."""

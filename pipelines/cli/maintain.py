@@ -46,7 +46,7 @@ _COUNTS: Final = (
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
 def maintain_tables(vacuum_now: bool, dry_run: bool, **common: Any) -> None:
-    """Compact small files; delete old rows and files that are no longer needed."""
+    """Compact files; delete old rows and unneeded files."""
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
         if not dry_run:

@@ -36,10 +36,10 @@ from pipelines.steps.validate import Validation, validate
 @day_option(
     "--date",
     "day",
-    "Event day; default: yesterday, and the days of the lookback that are not certified. Days of the lookback"
-    " that received late records are always rebuilt, too.",
+    "Event day. Default: yesterday, and the days of the lookback that are not certified. Days of the lookback"
+    " that received late records are rebuilt, too.",
 )
-@day_option("--from", "first", "First event day of a range, with --to.")
+@day_option("--from", "first", "First event day of a range, with --to. Days of the lookback are not rebuilt.")
 @day_option("--to", "last", "Last event day of a range, with --from.")
 def nightly_batch(
     day: datetime | None,
@@ -49,7 +49,7 @@ def nightly_batch(
     everything: bool,
     **common: Any,
 ) -> None:
-    """Rebuild past days from bronze, audit them, and certify those that pass."""
+    """Rebuild past days, audit them, certify those that pass."""
     require_one_or_all(pipeline, everything)
     between = days_between(day, first, last)
     repair: RepairScope = "nothing" if first or last else "late" if day else "late and missed"
@@ -76,7 +76,7 @@ def nightly_batch(
 
 @click.command("validate")
 @common_options
-@day_option("--date", "day", "Event day; default: yesterday.")
+@day_option("--date", "day", "Certified event day; default: yesterday. Another day ends with exit code 2.")
 def validate_day(day: datetime | None, **common: Any) -> None:
     """Audit a certified day again without rebuilding it."""
 

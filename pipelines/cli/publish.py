@@ -26,7 +26,10 @@ from pipelines.steps.publish_reset import InFlight, PublishingReset, ResetTo, re
 @common_options
 @click.option("--once", is_flag=True, help="Publish what is available now, then stop.")
 def publish_stream(once: bool, **common: Any) -> None:
-    """Publish the speed layer to Kafka, each event exactly once for read_committed consumers."""
+    """Publish the speed layer to Kafka, each event once.
+
+    Consumers with isolation.level=read_committed get each event exactly once.
+    """
 
     def published(pipeline: Pipeline) -> dict[str, Any]:
         return summary_of_stream(pipeline.config, step.publish(pipeline, once=once))
@@ -71,9 +74,9 @@ class DayByDefault(click.Group):
 
 @click.group(cls=DayByDefault)
 def publish() -> None:
-    """Publish whole days; show or reset the publishing progress.
+    """Publish whole certified days.
 
-    Without a subcommand, `day` is run: oncelake publish --pipeline flights --date 2013-01-01.
+    "oncelake publish --pipeline NAME --date DAY" is short for "publish day".
     """
 
 
@@ -230,7 +233,7 @@ def summary_of_diagnosis(diagnosis: step.PublishingDiagnosis) -> dict[str, Any]:
 @click.option(
     "--in-flight",
     type=click.Choice(["published", "unpublished"]),
-    help="With --to checkpoint: whether the micro-batch in flight counts as published.",
+    help="Required with --to checkpoint if a micro-batch is in flight: whether consumers already have it.",
 )
 def reset(to: ResetTo, in_flight: InFlight | None, **common: Any) -> None:
     """Reset the publishing progress; stop publish_stream first."""

@@ -168,7 +168,7 @@ def message_of(reconciliation: Reconciliation) -> str:
     alarms = (each for each in reconciliation.findings if each.alarm)
     lines = "\n".join(f"{name}-{each.partition} @ {words_of(each)}" for each in alarms)
     return (
-        f"bronze and kafka.topic '{name}' do not agree, and nothing explains it.\n{lines}\n"
+        f"bronze and kafka.topic '{name}' differ without explanation.\n{lines}\n"
         "See docs/runbook.md, 'Is everything in bronze?'"
     )
 

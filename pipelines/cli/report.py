@@ -22,7 +22,7 @@ _PROMETHEUS: Final = "prometheus"
 @once("--pipeline", metavar="NAME", help="The pipeline, e.g. flights; not needed with --index.")
 @place_options
 @log_options
-@day_option("--date", "day", "Event day; default: the last one with a verdict.")
+@day_option("--date", "day", "Event day. Default: the last day with a verdict.")
 @click.option(
     "--format",
     "report_format",
@@ -43,7 +43,10 @@ _PROMETHEUS: Final = "prometheus"
 def write_day_report(
     day: datetime | None, report_format: str | None, index: bool, out: Path, **common: Any
 ) -> None:
-    """Write the data quality report of a day, or the index of all reports."""
+    """Write the data quality report of a day.
+
+    With --index, write the index of all reports.
+    """
     if index:
         if day or report_format or common["pipeline"]:
             raise click.UsageError(

@@ -52,7 +52,10 @@ def summary_of_ingest(done: IngestResult) -> dict[str, Any]:
 @common_options
 @_once
 def speed_stream(once: bool, **common: Any) -> None:
-    """Decode and deduplicate bronze into the speed layer; quarantine broken records."""
+    """Decode and deduplicate bronze into the speed layer.
+
+    Broken records go to quarantine.
+    """
     run_stream_job(
         "speed",
         lambda pipeline: summary_of_speed(speed(pipeline, once=once)),

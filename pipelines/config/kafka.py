@@ -22,9 +22,10 @@ class KafkaConfig(BaseModel):
             setting says.
         isolation_level: `read_committed`, or `read_uncommitted`, which also reads the records of aborted
             transactions.
-        max_offsets_per_trigger: Maximum number of records in a micro-batch of ingest. Without it there is no
-            limit. If it is set, a nightly run waits until bronze has all records that Kafka had when the run
-            began; with `LogAppendTime`, a later record of each partition is enough.
+        max_offsets_per_trigger: Maximum number of offsets in a micro-batch of ingest, over all partitions
+            (Spark's `maxOffsetsPerTrigger`). Without it there is no limit. If it is set, a nightly run waits
+            until bronze has all records that Kafka had when the run began; with `LogAppendTime`, a later
+            record of each partition is enough.
         connect_timeout: How long to wait for the cluster.
         template: Client settings for one way of reading the topic: `realtime`, `backfill` or
             `nightly`, see [Client templates](#client-templates). `kafka.options` overrides them.

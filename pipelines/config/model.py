@@ -212,8 +212,8 @@ class LagConfig(_Model):
 
     Attributes:
         evaluate_every: How often `oncelake run` evaluates the lag, if `notify` has a hook. Each evaluation
-            starts a Java of its own for some seconds; one that takes longer than this, and than two minutes,
-            is killed. `null` turns it off.
+            runs in its own JVM. It is killed if it runs longer than this interval or two minutes, whichever
+            is longer. `null` turns it off.
         raise_after: Evaluations in a row that must find a stream behind before an alert is raised. The
             default tolerates one slow micro-batch, and a restart between two evaluations.
         clear_after: Evaluations in a row that must find it not behind before the alert is cleared. The
@@ -232,8 +232,8 @@ class MetricsConfig(_Model):
     Attributes:
         port: First of three ports: `ingest_stream` listens on it, `speed_stream` on the next one,
             `publish_stream` on the one after; then the ingests of `kafka.clusters`, in their order. Without
-            it, nothing listens. Pipelines on one host need ports that are at least three apart, and one more
-            for each of these clusters.
+            it, nothing listens. Reserve three consecutive ports for each pipeline on a host, and one more for
+            each of these clusters.
         host: Address to listen on. Everybody who reaches it can read the metrics.
     """
 

@@ -27,17 +27,20 @@ _SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=1)
 
 
 class PublishConfig(BaseModel):
-    """Where the events of the speed layer are published, each exactly once for `read_committed` readers.
+    """Where the events of the speed layer are published, each exactly once for `read_committed` consumers.
 
     Attributes:
         topic: Output topic. It must exist.
-        format: Format of the values: `json`, or `avro` with a schema in the registry.
+        format: Format of the values: `json`, or `avro`. `avro` registers a schema, made from the contract, in
+            the registry (`registry.url`) when publishing starts.
         subject: Subject of that schema in the registry. Without it, `TOPIC-value`.
         bootstrap_servers: Cluster of the output topic. Without it, the address of `kafka`. Security settings
             are not inherited: set `publish.options` and `publish.secrets`.
-        slots: How many transactions, and tasks, publish a micro-batch. Each has partitions of its own.
-        progress_topic: Topic that keeps the progress of slots, a partition for each. All pipelines of a
-            cluster may share it. It is created, compacted, if it is missing.
+        slots: How many transactions, and tasks, publish a micro-batch. Partition p of the topic belongs to
+            slot p modulo this number. You may change it while no micro-batch is in flight.
+        progress_topic: Topic that keeps the publishing progress, a partition for each slot. All pipelines of
+            a cluster may share it. If it is missing, it is created, compacted and with as many replicas as
+            the output topic. If you create it yourself, set `cleanup.policy=compact`.
         trigger_interval: Time from one micro-batch to the next.
         max_bytes_per_trigger: How much of the speed layer a micro-batch reads, approximately, such as `64m`.
             Corrections and whole days are sent in parts of this size. It limits how long a transaction is
@@ -51,7 +54,8 @@ class PublishConfig(BaseModel):
             their Delta logs for this time. At least 7 days.
         template: Settings of librdkafka for one way of publishing events: `realtime`, `backfill` or
             `nightly`, see [Client templates](#client-templates). `publish.options` overrides them.
-        options: Other settings of librdkafka, by its own names, such as `compression.type`.
+        options: Other settings of librdkafka, by its own names, such as `compression.type`; many differ
+            from those of Kafka's Java client.
         secrets: The same, for values that are never shown or logged.
     """
 

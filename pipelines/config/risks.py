@@ -51,7 +51,7 @@ RISKS: Final[Mapping[RiskName, Risk]] = {
     ),
     "idempotence_off": Risk(
         "`enable.idempotence: false` in `kafka.options`, with a dead-letter topic",
-        "a request that is sent again doubles or reorders copies of broken records",
+        "a request that is sent again duplicates or reorders copies of broken records",
         _SENT,
     ),
     "session_under_three_heartbeats": Risk(

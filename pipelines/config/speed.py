@@ -1,4 +1,4 @@
-"""What a configuration may say of the real-time layer."""
+"""What a configuration may say of the speed layer."""
 
 from datetime import timedelta
 
@@ -8,13 +8,13 @@ from pipelines.config.values import Bytes, Count, PositiveInterval, Real, Whole
 
 
 class SpeedConfig(BaseModel):
-    """The real-time layer.
+    """The speed layer: deduplication and watermark.
 
     Attributes:
         trigger_interval: Time from one micro-batch to the next.
-        watermark_delay: How far the watermark is behind the newest event time. An event time in the future
-            counts as the time at which its record was sent or read. Records behind the watermark are late:
-            they are not in the speed layer, and the nightly rebuild adds them. See
+        watermark_delay: Delay of the watermark, which is the maximum of `least(event time, Kafka timestamp,
+            read time)` over all valid records of earlier micro-batches, minus this delay. Records whose event
+            time is not after it are late: the speed layer drops them, and the nightly rebuild adds them. See
             [Late](semantics.md#late-and-the-watermark). After a change, `speed_stream` ends with exit code 2
             until you [rebuild the speed layer](runbook.md#change-of-rules-watermark-or-state-partitions).
         state_partitions: Number of partitions of the deduplication state, and of shuffles

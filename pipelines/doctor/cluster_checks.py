@@ -42,14 +42,14 @@ def _rights_suffice(facts: PipelineFacts) -> Iterator[Finding]:
     if topic.operations is not None and "READ" not in topic.operations:
         yield Finding(
             "error",
-            f"topic {topic.name}: this client may do {_words(sorted(topic.operations)) or 'nothing'}",
+            f"topic {topic.name}: operations allowed: {_words(sorted(topic.operations)) or 'none'}",
             "Read on the topic, without which ingest cannot start",
             f"{grant} Read --topic {topic.name}",
         )
     if not topic.settings:
         yield Finding(
             "warning",
-            f"topic {topic.name}: this client may not ask for its settings, so its retention is not checked",
+            f"topic {topic.name}: this client lacks DescribeConfigs, so its retention is not checked",
             "DescribeConfigs on the topic",
             f"{grant} DescribeConfigs --topic {topic.name}",
         )

@@ -169,7 +169,7 @@ def _streams_ended_well(facts: PipelineFacts) -> Iterator[Finding]:
             yield Finding(
                 "error",
                 f"{STREAMS[query].job}: {why}",
-                "a run that goes on, or ends well",
+                "a run that continues, or ends without an error",
                 f"fix what it says, then start it: {command(facts.config, STREAMS[query].job)}",
             )
 

@@ -142,8 +142,8 @@ class OffsetsGroup:
         if not self._is_failing and not self._is_closing:
             _log.warning(
                 "consumer group %s: the offsets of ingest are not committed, so lag tools do not see them;"
-                " ingest goes on. The next try is in %g s. Check that the user may READ the group and that"
-                " nobody consumes with it, or set ingest.offsets_group: null. %s",
+                " ingest continues. The next try is in %g s. Check that the user may READ the group and that"
+                " no consumer is active in it, or set ingest.offsets_group: null. %s",
                 *(self._group, self._retry_after_s, error),
             )
         self._is_failing = True

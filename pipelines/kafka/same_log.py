@@ -53,7 +53,7 @@ def require_same_log(state: IngestState, last: Mapping[int, int]) -> None:
             raise SourceError(
                 f"{state.config.table('bronze')} has {name}-{number} up to offset {offset}, but Kafka's end"
                 f" offset is {end}: the topic has lost records. Nothing was read or"
-                " decided. See docs/runbook.md, 'Kafka has lost what bronze has'"
+                " certified. See docs/runbook.md, 'Kafka has lost what bronze has'"
             )
     accepted = {each.strip() for each in state.accepted_divergences().split(",")}
     compared_offsets = {
@@ -101,7 +101,8 @@ def _divergence_message(config: PipelineConfig, since: Mapping[int, int], others
         for number, last in sorted(others.items())
     )
     return (
-        f"Kafka has lost records and given their offsets to others: found other records than"
-        f" {config.table('bronze')} has at {ranges}, expected the same. The records that Kafka has there now"
-        " are in no table. Nothing was read or decided. See docs/runbook.md, 'Kafka has lost what bronze has'"
+        f"Kafka has lost records and reused their offsets: its records differ from those of"
+        f" {config.table('bronze')} at {ranges}, expected the same. The records that Kafka has there now"
+        " are in no table. Nothing was read or certified. See docs/runbook.md,"
+        " 'Kafka has lost what bronze has'"
     )

@@ -1,4 +1,4 @@
-"""The one place where options for reading Kafka are made."""
+"""Reading Kafka: options and DataFrames."""
 
 import json
 from collections.abc import Mapping

@@ -133,7 +133,7 @@ def list_offsets(
     *options: Any,
     partitions: Iterable[int] | None = None,
 ) -> dict[int, int]:
-    """Return the earliest offsets of a topic's partitions, those after their last, or the first since a time.
+    """Return the earliest offset, the end offset, or the first offset at or after a time, by partition.
 
     Args:
         admin: a client of the cluster.
@@ -158,7 +158,7 @@ def list_offsets(
 
 
 def topic_settings(admin: Admin, topic: str, names: Iterable[str]) -> dict[str, str]:
-    """Return settings of a topic; none if this client may not ask, which is a right of its own."""
+    """Return settings of a topic; empty without the ACL DescribeConfigs."""
     config = admin.jvm.org.apache.kafka.common.config
     resource = config.ConfigResource(config.ConfigResource.Type.TOPIC, topic)
     resources = admin.jvm.java.util.Collections.singletonList(resource)
@@ -186,8 +186,9 @@ def require_same_topic(pipeline: Pipeline, topic: Topic) -> None:
         raise SourceError(
             f"{kafka.setting('bootstrap_servers')}: found topic '{topic.name}' with id {topic.topic_id},"
             f" which {bronze} knows as that of {name}: clusters were renamed or swapped, or this address is"
-            " that of the same cluster. Its records would come again, under other coordinates. Nothing was"
-            " read or decided. Give each cluster the name that it had; see docs/clusters.md, 'Names'"
+            " that of the same cluster. Ingesting it would duplicate its records under other coordinates."
+            " Nothing was read or certified. Give each cluster the name that it had; see docs/clusters.md,"
+            " 'Names'"
         )
     if stored is None:
         set_table_property(pipeline.spark, bronze, topic_key(kafka.cluster), hidden(topic.topic_id))
@@ -222,7 +223,7 @@ def require_known_clusters(pipeline: Pipeline) -> None:
     if lacking:
         raise SourceError(
             f"{pipeline.table('bronze')} was filled from clusters that kafka.clusters does not have: found"
-            f" {', '.join(lacking)}, expected {', '.join(filter(None, configured)) or 'none'}. Nothing was"
-            " decided. Put them back, under the same names; a cluster that is lost for good gets retired:"
-            " true. See docs/clusters.md, 'Names'"
+            f" {', '.join(lacking)}, expected {', '.join(filter(None, configured)) or 'none'}. No day"
+            " was certified. Add them to kafka.clusters again, under the same names; if a cluster is lost for"
+            " good, with retired: true. See docs/clusters.md, 'Names'"
         )

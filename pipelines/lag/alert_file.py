@@ -61,7 +61,7 @@ def read_alerts(pipeline: Pipeline) -> AlertBook:
             " read there"
         ) from None
     except ValidationError as error:
-        _log.warning("%s is no file of alerts, so none counts as raised: %s", path, first_line(str(error)))
+        _log.warning("%s is not a valid alerts file; all alerts are reset: %s", path, first_line(str(error)))
         return AlertBook()
 
 

@@ -155,7 +155,7 @@ def require_offsets(bronze: BronzeState, indexed: Indexed, find: Callable[[], li
             f"{bronze.table}: records are gone that nightly runs have seen: the table was replaced or"
             f" restored, or rows were deleted: found table id {bronze.table_id} at version {bronze.version},"
             f" expected {indexed.bronze_id or 'a table'} at version {indexed.until} or later."
-            f" Missing: {'; '.join([*lacking[:_SHOWN], *more])}. Nothing was decided."
+            f" Missing: {'; '.join([*lacking[:_SHOWN], *more])}. No day was certified."
             " Restore the table, let ingest read again what Kafka still has, or set the first day of which"
             " this table holds all records: see docs/runbook.md, 'Bronze is another table'"
         )

@@ -110,7 +110,7 @@ def require_no_fewer(
         raise SourceError(
             f"{config.table('bronze')}: holds fewer records of {', '.join(map(str, lost))} than when these"
             " days were certified, so they are not rebuilt: the certified rows may be all that is left."
-            " Nothing was decided. Restore bronze; or, if the days should lose these rows, start again with"
+            " No day was certified. Restore bronze; or, if the days should lose these rows, start again with"
             " --set batch.fewer_records=take: docs/runbook.md,"
             " 'Bronze holds fewer records of a day'"
         )

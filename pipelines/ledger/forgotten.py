@@ -146,7 +146,7 @@ def forgetting_commits(
         elif commit.adds and commit.removes:
             raise SourceError(
                 f"{table}: version {commit.version} ({commit.operation}) has changed or deleted rows that may"
-                " have been published, and no command of Oncelake made it, so nobody knows what has to be"
+                " have been published, and no command of Oncelake made it, so it is unknown what has to be"
                 " retracted."
                 " Publish again from the beginning: docs/publishing.md, 'When versions are gone'"
             )

@@ -169,7 +169,7 @@ def require_forgotten(pipeline: Pipeline, *layers: Literal["speed", "quarantine"
         where = "; ".join(f"{path}: found {number:,} records" for path, number in counts.items() if number)
         raise SourceError(
             f"{where} that were forgotten, expected none: the table was restored from a backup, oncelake"
-            " forget died before it was done, or another pipeline has forgotten them. Nothing was done."
+            " forget died before it was done, or another pipeline has forgotten them. No table was changed."
             f" To complete it, run: {command(pipeline.config, 'forget', '--again')}"
         )
 
@@ -194,7 +194,7 @@ def require_final_days_forgotten(pipeline: Pipeline, state: Certified | None, da
         raise SourceError(
             f"{table}: found {number:,} rows of events that were forgotten, on days that bronze no longer"
             " holds, expected none: batch layer and verdicts were restored from a backup, or oncelake forget"
-            " died before it was done. Nothing was decided."
+            " died before it was done. No day was certified."
             f" To complete it, run: {command(pipeline.config, 'forget', '--again')}"
         )
 

@@ -1,9 +1,7 @@
 """The order in which a nightly run looks and writes, which is what makes it safe beside another.
 
-A run may be stopped between any two steps, for as long as it takes another to do all of its own, and then go
-on. The lease is taken before anything is read; the ledger of verdicts is claimed with it; the batch table is
-claimed by the commit that puts it back to what is certified; and what the run decides is written last, by a
-commit that a later epoch refuses.
+Take the lease before anything is read; then claim the ledger of verdicts and the batch table for its epoch;
+write verdicts last. So a run that was paused while another one did all of its work fails at its next commit.
 
 A further step is a method of `NightSteps` and an entry in `steps`. Where it may be stopped is a point of
 `pipelines.fault_points`, which says what is written by then.

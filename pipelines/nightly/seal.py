@@ -20,14 +20,12 @@ from pipelines.spark.pipeline import Pipeline
 def seal(pipeline: Pipeline, last: date, lease: Lease) -> BronzeIndex:
     """Wait, for as long as `batch.seal_wait` says, until bronze has all of a day and of those before it.
 
-    Of each Kafka partition bronze must have all records that the cluster had at some time after the day's end
-    and `batch.seal_grace`: when this began, or when ingest planned its last micro-batch; or one that the
-    broker took after that (`LogAppendTime`; a producer's clock proves nothing). That ingest has read records
-    does not count: Kafka is asked whether there are any between the last one in bronze and that end. What
-    producers send after it is late.
+    Of each partition, bronze must have all records that Kafka had at some time after the day's end plus
+    `batch.seal_grace`: at the start of this run, or at the last micro-batch of ingest. A record with a later
+    `LogAppendTime` also proves it. Timestamps of producers do not, nor does the checkpoint of ingest.
+    Records that producers send later are late.
 
-    Of several clusters that holds for each that is not retired: a day of which one of them may have more is
-    not sealed, and neither is any while one does not answer.
+    With several clusters, each that is not retired must meet this. One that does not answer blocks the seal.
 
     Args:
         pipeline: The pipeline.

@@ -71,8 +71,8 @@ def sealed(lake: SealLake[Index_co], last: date) -> Index_co:
     end = end_of(last, lake.zone) + config.batch.seal_grace
     if lake.now() < end:
         raise SourceError(
-            f"{last} can be sealed at {end:%Y-%m-%d %H:%M:%S} UTC, when it has been over for"
-            " batch.seal_grace; start again then"
+            f"{last} cannot be sealed before {end:%Y-%m-%d %H:%M:%S} UTC (its end plus batch.seal_grace); run"
+            " again then"
         )
     asked = lake.ingests() if config.batch.seal_by == "kafka" else ()
     topics = [_Topic(ingest, partial(lake.first_whole_day, ingest.config)) for ingest in asked]
@@ -110,8 +110,8 @@ def require_begun(ingest: IngestState) -> None:
     config, kafka = ingest.config, ingest.config.kafka
     if kafka.has_others and not ingest.has_begun(ingest.files()):
         raise SourceError(
-            f"{config.table('bronze')}: nothing was read yet from {kafka.source_topic} of"
-            f" {kafka.setting('bootstrap_servers')}; {_catch_up(config)}"
+            f"{config.table('bronze')}: ingest has not started for {kafka.source_topic} of"
+            f" {kafka.setting('bootstrap_servers')}; run: {command(config, 'ingest_stream', '--once')}"
         )
 
 
@@ -283,8 +283,8 @@ def require_none_lacking(config: PipelineConfig, last: date, lacking: Mapping[in
     if not lacking:
         return
     shown = [
-        f"{config.kafka.source_topic}-{number} is in bronze up to offset {offsets.start:,}, needed"
-        f" {offsets.stop:,}"
+        f"{config.kafka.source_topic}-{number}: bronze lacks records in offsets"
+        f" {offsets.start}..{offsets.stop - 1}"
         for number, offsets in list(lacking.items())[:_SHOWN]
     ]
     more = [f"and {len(lacking) - _SHOWN} more partitions"] if len(lacking) > _SHOWN else []

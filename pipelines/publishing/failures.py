@@ -67,7 +67,7 @@ def _refused(said: str, longer: str) -> str:
             " of an earlier task hangs. See docs/publishing.md, 'A transaction that hangs'"
         )
     why = (
-        f" If it ends so each time and nobody else publishes, micro-batches take too long: raise {longer}"
+        f" If it ends so each time and no other job publishes, micro-batches take too long: raise {longer}"
         if _ENDED.search(said)
         else ""
     )

@@ -272,7 +272,7 @@ class BatchMaker:
         if rows is None:
             which = f" of the days {days[0]} to {days[-1]}" if days else ""
             raise SourceError(
-                f"{table}: version {version} is gone, so nobody knows what was published{which}."
+                f"{table}: version {version} is gone, so it is unknown what was published{which}."
                 " Publish again from the beginning: docs/publishing.md, 'When versions are gone'"
             )
         return conform(rows, published_columns(self.pipeline.contract))

@@ -89,8 +89,8 @@ def first_within_watermark(routes: DataFrame, contract: DataContract, delay: tim
 def winners(events: DataFrame, contract: DataContract, horizon: int) -> DataFrame:
     """Return the copies of each key that the batch layer keeps, by the contract's policy.
 
-    The best copy of a key is kept, and the best of those that lie beyond the horizon of all that are kept,
-    and so on. So no two kept copies lie within the horizon of each other, and each copy has one that is kept
+    Keep the best copy of a key, then the best of those beyond the horizon of all that are kept, and so on
+    (greedy). So no two kept copies lie within the horizon of each other, and each copy has one that is kept
     within the horizon of itself. The choice depends on the records alone: neither on their order in `events`
     nor on parallelism.
 

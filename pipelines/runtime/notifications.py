@@ -114,7 +114,7 @@ def _run(command: tuple[str, ...], body: bytes, seconds: float) -> str | None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            return f"not done within {seconds:g} s, and killed"
+            return f"timed out after {seconds:g} s and was killed"
         if code == 0:
             return None
         output.seek(0)

@@ -206,7 +206,7 @@ class RunEvents:
         if not self._is_told:
             self._is_told = True
             told = without_secrets(failure)[:_SHOWN]
-            _log.warning("run events for OpenLineage are missing there; the job goes on: %s", told)
+            _log.warning("run events for OpenLineage are missing there; the job continues: %s", told)
 
 
 class _Complaints(logging.Handler):

@@ -62,7 +62,7 @@ def stream_metrics(
 def _gauges(progress: StreamProgress) -> Iterator[tuple[str, str, float | None]]:
     last = next((batch for batch in reversed(progress.batches) if batch.records), None)
     yield "healthy", "0 if it has given no sign for too long.", progress.silent_s(datetime.now(UTC)) is None
-    yield "last_sign_timestamp_seconds", "When it last gave a sign.", progress.seen_at.timestamp()
+    yield "last_sign_timestamp_seconds", "Time of the last progress.", progress.seen_at.timestamp()
     yield "started_timestamp_seconds", "When it was started.", progress.started_at.timestamp()
     yield "trigger_interval_seconds", "Time from one micro-batch to the next.", progress.trigger_s
     yield "executors", "Executors, beside the driver.", progress.executors

@@ -130,7 +130,7 @@ class StreamMonitor:
             return StreamTelemetry(_labels(pipeline, query), self.metrics, signals)
         except Exception as error:  # noqa: BLE001 - whatever it is, the stream goes on
             said = without_secrets(first_line(str(error)))
-            _log.warning("figures are not exported by OTLP; the stream goes on: %s", said)
+            _log.warning("metrics are not exported by OTLP; the stream continues: %s", said)
             return None
 
     def _serving(self, pipeline: Pipeline, query: Query) -> "Callable[[], StreamServer] | None":
@@ -152,7 +152,7 @@ class StreamMonitor:
         try:
             self._server = self._serve() if self._serve else None
         except ConfigError as error:
-            _log.log(level, "%s. The stream goes on without /metrics and /healthz, and tries again", error)
+            _log.log(level, "%s. The stream continues without /metrics and /healthz, and tries again", error)
 
     @property
     def _is_unserved(self) -> bool:
@@ -251,7 +251,7 @@ class StreamMonitor:
             # The session may be gone before its last figures are.
             if not self._is_told and not self._end:
                 _log.warning(
-                    "the figures of %s cannot be written, so oncelake lag knows less: %s",
+                    "the progress file of %s cannot be written, so oncelake lag shows less: %s",
                     *(self._progress.query, first_line(str(error))),
                 )
             self._is_told = True
@@ -263,7 +263,7 @@ class StreamMonitor:
             self._spark.sparkContext._jsc.sc().addSparkListener(meter)
             self._meter = meter
         except Exception as error:  # noqa: BLE001 - whatever it is, the stream goes on
-            _log.warning("tasks are not measured, so oncelake lag knows less: %s", first_line(str(error)))
+            _log.warning("tasks are not measured, so oncelake lag shows less: %s", first_line(str(error)))
         return self._tasks_ended()
 
     def _stop_meter(self) -> None:

@@ -66,7 +66,7 @@ class StreamServer:
             self._server = threading_server(host, port, answer)
         except OSError as error:
             raise ConfigError(
-                f"metrics.host, metrics.port: nothing can listen on {host}:{port}: {error}; find out what"
+                f"metrics.host, metrics.port: cannot bind to {host}:{port}: {error}; find out what"
                 " listens there, or set another metrics.port"
             ) from None
         threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()

@@ -161,7 +161,7 @@ class _Warner(logging.Handler):
         self._is_told = True
         said = without_secrets(record.getMessage())[:_SHOWN]
         _log.warning(
-            "figures are not exported by OTLP; the stream goes on, and further failures are not logged. Check"
-            " OTEL_EXPORTER_OTLP_ENDPOINT and the collector. %s",
+            "metrics are not exported by OTLP; the stream continues, and further failures are not logged."
+            " Check OTEL_EXPORTER_OTLP_ENDPOINT and the collector. %s",
             said,
         )

@@ -375,7 +375,7 @@ def _raise_unless_stopping(failure: Exception, stop: threading.Event) -> None:
     # A signal to the whole group also ends helpers that a micro-batch waits for.
     if isinstance(reason, SourceError) or not stop.is_set():
         raise reason from (None if reason is failure else failure)
-    _log.warning("stopping, and failed meanwhile: %s", reason)
+    _log.warning("the query failed while stopping: %s", reason)
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ class IngestResult:
 
 
 def ingest(pipeline: Pipeline, *, once: bool) -> IngestResult:
-    """Copy the topic into bronze until it is asked to stop, or once what is there.
+    """Copy the topic into bronze continuously, or once (`availableNow`).
 
     Args:
         pipeline: The pipeline.

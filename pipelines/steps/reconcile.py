@@ -64,7 +64,7 @@ class RecordsMissing(SourceError):
             if finding.alarm
         )
         super().__init__(
-            f"bronze and kafka.topic '{name}' do not agree, and nothing explains it: {alarms}."
+            f"bronze and kafka.topic '{name}' differ without explanation: {alarms}."
             " See docs/runbook.md, 'Is everything in bronze?'"
         )
         self.reconciliation = reconciliation

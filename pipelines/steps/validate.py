@@ -32,7 +32,7 @@ class Validation:
 
 
 def validate(pipeline: Pipeline, run_id: str, day: date) -> Validation:
-    """Audit a day as it stands, against bronze as it is now, and change nothing but the record of checks.
+    """Audit a day as it is, against bronze as it is now. No rows of the day are changed.
 
     Raises:
         AuditFailed: a check failed, e.g. since late events have come after the day was certified.

@@ -29,7 +29,7 @@ _LAST_LINES_S: Final = 5.0
 
 @dataclass(frozen=True)
 class Program:
-    """A stream, and how it is started.
+    """A program and its command line.
 
     Attributes:
         name: the stream.
@@ -45,7 +45,7 @@ class Program:
 
 
 class Child:
-    """A running stream, in the process group of this process.
+    """A running program, in the process group of this process.
 
     It ends with this process, whatever this process dies of (`pipelines.runtime.processes.end_with_parent`).
 

@@ -137,7 +137,7 @@ class RepeatedPrograms:
             if not has_ended.wait(repeated.within_s):
                 child.kill()
                 has_ended.wait(_KILLED_WITHIN_S)
-                return RunResult({}, f"not done within {repeated.within_s:g} s, and killed")
+                return RunResult({}, f"timed out after {repeated.within_s:g} s and was killed")
         finally:
             with self._lock:
                 self._running.remove(child)

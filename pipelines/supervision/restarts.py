@@ -138,8 +138,8 @@ def decide(policy: RestartPolicy, history: RestartHistory, ended: StreamExit, ch
 def _may_pass(policy: RestartPolicy, history: RestartHistory, ended: StreamExit) -> bool:
     """Return whether another start may give another result, though the stream was refused.
 
-    What has run is refused while brokers that restart do not know the topic yet. And the checkpoint is
-    refused while a stream of an earlier supervisor still writes with it.
+    A stream that ran before may be refused while brokers that restart do not know the topic, or while a
+    stream of an earlier supervisor still uses the checkpoint.
     """
     if ended.code == _PERMANENT:
         return False

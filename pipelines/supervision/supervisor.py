@@ -157,7 +157,7 @@ class Supervisor:
                 reason = f"{decision.reason}{f': {said}' if said else ''}"
                 code = ended.exit.code if ended.exit.code in REFUSALS else OncelakeError.exit_code
                 stream.outcome = StreamOutcome(name, "failed", code, stream.restarts, reason)
-                _log.error("%s: given up, the other streams go on: %s", name, reason)
+                _log.error("%s: not restarted any more; other streams keep running: %s", name, reason)
                 self.alarm(stream.outcome)
         if stream.outcome and stream.program.lock:
             # Whoever has fixed the cause may run this stream alone, beside the others.

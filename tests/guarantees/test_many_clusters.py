@@ -168,7 +168,7 @@ def test_producers_fail_over_with_overlap_while_a_broker_is_killed(regions: Regi
     regions.send(regions.first, 1, range(1, 45))
     regions.send(regions.eu.bootstrap_servers, 1, range(30, 60))
     ingest(regions.source(), once=True)
-    with pytest.raises(SourceError, match=f"nothing was read yet from {eu_topic}"):
+    with pytest.raises(SourceError, match=f"ingest has not started for {eu_topic}"):
         run(lake, ONE)
     ingest(regions.source("eu"), once=True)
     stream(lake)

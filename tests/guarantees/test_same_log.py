@@ -173,7 +173,7 @@ def test_offsets_that_were_given_to_others_are_refused_and_their_records_can_be_
     # First bronze has offsets that Kafka has not.
     for step, (message, _) in loss.refused_behind.items():
         assert "flights-0 up to offset 9, but Kafka's end offset is 6" in message, step
-    other = r"lost records and given their offsets to others: .* at flights-0 @ 0\.\.9, expected the same"
+    other = r"lost records and reused their offsets: .* at flights-0 @ 0\.\.9, expected the same"
     for step, (message, exit_code) in loss.refused_ahead.items():
         assert re.search(other, message), step
         assert exit_code == 4, step

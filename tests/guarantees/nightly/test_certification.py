@@ -166,7 +166,7 @@ def test_a_lost_checkpoint_doubles_bronze_not_the_day(lake: Lake) -> None:
     results = read(lake.spark, lake.config.ops_table("validation_results"))
     warned = results.where("name = 'offsets_once' AND day = '2013-01-01'").first()
     assert warned is not None
-    assert (warned["status"], warned["observed"]) == ("warned", "3 records were read from Kafka again")
+    assert (warned["status"], warned["observed"]) == ("warned", "3 records were ingested more than once")
 
 
 @pytest.mark.thorough

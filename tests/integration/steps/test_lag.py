@@ -296,7 +296,7 @@ def test_a_port_that_is_taken_stops_no_stream_and_is_used_once_it_is_free(
     with armed(Point.BATCH_LOOKED_FOR, set_free):
         done = ingest(make_lake(*settings).pipeline, once=True)
     assert done.records == 20
-    assert caplog.text.count("The stream goes on without /metrics and /healthz") == 1
+    assert caplog.text.count("The stream continues without /metrics and /healthz") == 1
 
 
 def test_rows_that_wait_to_be_published_are_counted_until_they_are(

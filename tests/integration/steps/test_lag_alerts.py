@@ -142,7 +142,7 @@ def test_a_file_that_nobody_understands_is_replaced(
     file.parent.mkdir(parents=True)
     file.write_text("[]")
     alerted.evaluate()
-    assert "is no file of alerts" in caplog.text
+    assert "is not a valid alerts file" in caplog.text
     assert alerted.evaluate()["ingest"].is_raised
 
 

@@ -37,4 +37,4 @@ def test_what_cannot_be_exported_stops_no_stream(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
     assert speed(lake.pipeline, once=True).counts.rows == 1
     (warned,) = (each.getMessage() for each in caplog.records if "OTLP" in each.getMessage())
-    assert "the stream goes on: OTEL_EXPORTER_OTLP_PROTOCOL: expected http/protobuf, got 'grpc'" in warned
+    assert "the stream continues: OTEL_EXPORTER_OTLP_PROTOCOL: expected http/protobuf, got 'grpc'" in warned

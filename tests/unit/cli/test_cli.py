@@ -76,7 +76,7 @@ LOSING = (
         (["console", "--conf-dir", "none"], "none/base/pipelines: no pipeline (*.yml) here"),
         (["console", "--set", "kafka.topik=x"], "weather: --set kafka.topik: kafka.topik: unknown key"),
         (["console", "--port", "65536"], "Invalid value for '--port'"),
-        (["console", "--host", "192.0.2.1"], "--host, --port: nothing can listen on 192.0.2.1:0"),
+        (["console", "--host", "192.0.2.1"], "--host, --port: cannot bind to 192.0.2.1:0"),
         (["report"], "Missing option '--pipeline' (only --index works without it)"),
         (["report", "--index", "--pipeline", "flights"], "leave out --pipeline, --date and --format"),
         (

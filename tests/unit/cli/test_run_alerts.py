@@ -18,7 +18,7 @@ from pipelines.supervision.repeated import RunResult
 NAME = StreamName("flights", "lag")
 PLACES = (Path("conf"), Path("data_contracts"))
 OPTIONS = CommonOptions("flights", "local", *PLACES, ("lake.root=/lake",), "json")
-KILLED = RunResult({}, "not done within 120 s, and killed")
+KILLED = RunResult({}, "timed out after 120 s and was killed")
 
 
 def config_of(notify: NotifyConfig, **lag_settings: Any) -> PipelineConfig:

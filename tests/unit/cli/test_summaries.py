@@ -319,7 +319,7 @@ def test_what_bronze_lacks_is_counted_apart_from_what_is_explained() -> None:
         "known    flights-1 @ 0..8: not read yet, or transaction markers",
     ]
     assert message_of(found) == (
-        "bronze and kafka.topic 'flights' do not agree, and nothing explains it.\n"
+        "bronze and kafka.topic 'flights' differ without explanation.\n"
         f"{lost}\nSee docs/runbook.md, 'Is everything in bronze?'"
     )
     whole = summary_of_reconciliation(Reconciliation("flights", topic, {}, 7, []))

@@ -238,10 +238,10 @@ CASES = [
         "rights_suffice",
         "error",
         described(operations=frozenset({"DESCRIBE"})),
-        "may do DESCRIBE",
+        "operations allowed: DESCRIBE",
         described(operations=None),
     ),
-    Case("rights_suffice", "warning", described(settings={}), "may not ask for its settings"),
+    Case("rights_suffice", "warning", described(settings={}), "lacks DescribeConfigs"),
     Case(
         "partitions_have_leaders",
         "error",

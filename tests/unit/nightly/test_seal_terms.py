@@ -43,8 +43,8 @@ def test_what_bronze_has_to_come_to_is_what_the_day_needs() -> None:
     with pytest.raises(SourceError) as refused:
         require_none_lacking(config(), date(2013, 1, 1), {n: range(1000, 1001 + n) for n in range(7)})
     said = str(refused.value)
-    assert "flights-0 is in bronze up to offset 1,000, needed 1,001; flights-1 " in said
-    assert "needed 1,005; and 2 more partitions;" in said
+    assert "flights-0: bronze lacks records in offsets 1000..1000; flights-1: " in said
+    assert "offsets 1000..1004; and 2 more partitions;" in said
 
 
 @pytest.mark.parametrize(

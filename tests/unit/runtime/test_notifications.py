@@ -99,7 +99,7 @@ def test_hooks_that_take_too_long_are_left(
     command = script(tmp_path, "import signal\nsignal.pause()")
     notify(config(webhook=hook.url, command=command, timeout="100 milliseconds"), SUMMARY)
     assert "notify.webhook: no answer within 0.1 s" in said.text
-    assert "notify.command: not done within 0.1 s, and killed" in said.text
+    assert "notify.command: timed out after 0.1 s and was killed" in said.text
 
 
 def test_a_webhook_that_nobody_hears_is_logged(said: pytest.LogCaptureFixture) -> None:

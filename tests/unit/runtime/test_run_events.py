@@ -158,4 +158,4 @@ def test_an_endpoint_that_fails_costs_one_warning_and_little_time(
     with caplog.at_level(logging.WARNING):
         run(config, contract, "nightly_batch", "done")
     (warning,) = [record.message for record in caplog.records]
-    assert warning.startswith("run events for OpenLineage are missing there; the job goes on: ")
+    assert warning.startswith("run events for OpenLineage are missing there; the job continues: ")

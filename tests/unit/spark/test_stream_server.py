@@ -170,5 +170,5 @@ def test_a_stream_may_be_silent_for_five_minutes_and_two_trigger_intervals(
 
 def test_anything_else_is_not_found_and_a_port_in_use_is_refused(served: Served) -> None:
     assert served.get("/")[0] == 404
-    with pytest.raises(ConfigError, match=r"metrics\.port: nothing can listen on 127\.0\.0\.1:\d+"):
+    with pytest.raises(ConfigError, match=r"metrics\.port: cannot bind to 127\.0\.0\.1:\d+"):
         StreamServer(("127.0.0.1", served.server.port), LABELS, lambda: RUNNING, tuple)

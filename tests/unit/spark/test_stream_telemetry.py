@@ -107,7 +107,7 @@ def test_a_collector_that_is_not_there_is_told_once_without_secrets(
     with caplog.at_level(logging.WARNING):
         telemetry.close()
     (told,) = caplog.records
-    assert "figures are not exported by OTLP; the stream goes on" in told.getMessage()
+    assert "metrics are not exported by OTLP; the stream continues" in told.getMessage()
     assert "hush" not in caplog.text
     assert logging.getLogger("opentelemetry").handlers == []
 
@@ -128,4 +128,4 @@ def test_a_collector_that_does_not_answer_holds_nobody_up_and_is_told_once(
         # The stream has ended; the library may have yet to complain.
         wait_until(lambda: not library.handlers, "the last export has ended", 60)
     (told,) = caplog.records
-    assert "figures are not exported by OTLP" in told.getMessage()
+    assert "metrics are not exported by OTLP" in told.getMessage()

@@ -90,7 +90,7 @@ def test_a_run_that_does_not_end_is_killed_and_holds_up_no_other_program(program
     wait_until(lambda: bool(programs.begun("flights")), "the first run", WITHIN_S)
     wait_until(lambda: len(programs.of("weather")) > 1, "runs of the other", WITHIN_S)
     wait_until(lambda: len(programs.begun("flights")) > 1, "the next run", WITHIN_S)
-    assert programs.of("flights")[0] == RunResult({}, "not done within 1 s, and killed")
+    assert programs.of("flights")[0] == RunResult({}, "timed out after 1 s and was killed")
     assert not psutil.pid_exists(programs.begun("flights")[0])
 
 
