@@ -17,8 +17,8 @@ from pipelines.delta.tables import shape, version
 from pipelines.ledger.bronze_index import OFFSETS, RECORDS
 from pipelines.ledger.bronze_indexer import decoding_key
 from pipelines.ledger.bronze_state import bronze_id, bronze_state
-from pipelines.ledger.catalog import BRONZE_INDEX, CERTIFICATIONS, RUNS, VALIDATION_RESULTS, TableSpec
 from pipelines.ledger.certifications import ensure_ledger
+from pipelines.ledger.ops_tables import BRONZE_INDEX, CERTIFICATIONS, RUNS, VALIDATION_RESULTS, TableSpec
 from pipelines.records.decode import broken_of, decode, events_of, routed
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.nightly import nightly

@@ -36,7 +36,7 @@ from benchmarks.kafka_output import (
     send_by_spark,
 )
 from benchmarks.month import DAYS, come_late, copy, fill_month, month, repair, serve
-from pipelines.delta.idempotent_writer import OnceWriter
+from pipelines.delta.idempotent_writer import IdempotentWriter
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.record_tables import ensure_bronze
 from pipelines.spark.streams import Trigger, each_batch
@@ -78,7 +78,7 @@ def speed_until_drained(work: Work) -> None:
 def together(work: Work) -> None:
     """Ingest and speed at once, in one application, until both have taken everything."""
     ensure_bronze(work.pipeline)
-    writer = OnceWriter(work.pipeline.table("bronze"), None)
+    writer = IdempotentWriter(work.pipeline.table("bronze"), None)
     job = IngestJob(work.pipeline, writer, once=True)
     trigger = Trigger(once=True, interval=work.pipeline.config.ingest.trigger_interval)
     checkpoint = work.pipeline.checkpoint("ingest")

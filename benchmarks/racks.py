@@ -26,8 +26,8 @@ from rich.table import Table
 from demo.waiting import wait_until
 from pipelines.errors import InfrastructureError
 from pipelines.runtime.processes import graceful_shutdown
-from tests.support.brief import BRIEF_JAVA
 from tests.support.rack_cluster import RACKS, Process, RackCluster, rack_cluster, wait_for_text
+from tests.support.short_lived_settings import BRIEF_JAVA
 
 MODES: Final = ("stock", "client", "placement")
 PARTITIONS: Final = 12

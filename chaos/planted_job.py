@@ -17,7 +17,7 @@ from pipelines.cli import main
 from pipelines.kafka.source import read_envelopes
 from pipelines.publishing.corrections import corrections
 from pipelines.records.decode import routed
-from pipelines.records.dedup import first_within_watermark, preference
+from pipelines.records.dedup import first_within_watermark, order_columns
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def _added_alone(*given: Any, **named: Any) -> Any:
 
 
 def _by_offset_first(contract: Any) -> list[str]:
-    return [*reversed(preference(contract))]
+    return [*reversed(order_columns(contract))]
 
 
 def _nothing(*given: Any, **named: Any) -> Any:
@@ -76,7 +76,7 @@ PATCHES: Final[Mapping[str, Patch]] = {
     "quarantine-drops": Patch(("pipelines.steps.speed.routed",), _without_broken),
     "corrections-dropped": Patch(("pipelines.publishing.micro_batch.corrections",), _added_alone),
     "winners-changed": Patch(
-        ("pipelines.records.dedup.preference", "pipelines.audit.recount.preference"), _by_offset_first
+        ("pipelines.records.dedup.order_columns", "pipelines.audit.recount.preference"), _by_offset_first
     ),
     # In the workers of Spark, which `chaos.planted_site` reaches, and here.
     "publish-repeats": Patch(("pipelines.publishing.slot_writer.what_to_do",), lambda *a, **b: "publish"),

@@ -16,7 +16,7 @@ from pipelines.console.view import LakeView
 from pipelines.runtime.http_server import threading_server
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.console import Collector, Described, Limits
-from pipelines.steps.doctor import PipelineUnsound, diagnose
+from pipelines.steps.doctor import ChecksFailed, diagnose
 from pipelines.steps.lag import lag
 
 _HOST: Final = "127.0.0.1"
@@ -83,6 +83,6 @@ def examine(pipeline: Pipeline) -> Health:
     told = lag_summary(lag(pipeline))
     try:
         checkup = diagnose(pipeline.config, lambda: pipeline, "warning")
-    except PipelineUnsound as unsound:
+    except ChecksFailed as unsound:
         checkup = unsound.checkup
     return Health(told["lines"], doctor_summary(checkup)["lines"])

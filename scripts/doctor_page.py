@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from typing import Final
 
-from pipelines.doctor.checkup import ALL_CHECKS
-from pipelines.doctor.registry import DoctorCheck
+from pipelines.doctor.check_list import DoctorCheck
+from pipelines.doctor.check_report import ALL_CHECKS
 
 PAGE: Final = "docs/doctor.md"
 _HEAD: Final = """# Doctor

@@ -6,7 +6,7 @@ from typing import Final
 
 from pipelines.delta.record_tables import BRONZE, ORIGIN_COLUMNS, QUARANTINE
 from pipelines.delta.table_properties import PROPERTIES
-from pipelines.ledger.catalog import CATALOG, TableSpec
+from pipelines.ledger.ops_tables import OPS_TABLES, TableSpec
 
 PAGE: Final = "docs/tables.md"
 _HEAD: Final = """# Tables
@@ -16,7 +16,7 @@ The Delta tables of a lake, with their columns and table properties.
 some of the columns mean. The [glossary](glossary.md) defines the terms.
 
 This page is generated from `pipelines/delta/record_tables.py`, `pipelines/delta/table_properties.py` and
-`pipelines/ledger/catalog.py`. To change it, edit these files and run `make pages`.
+`pipelines/ledger/ops_tables.py`. To change it, edit these files and run `make pages`.
 
 ## Tables of a pipeline
 """
@@ -54,7 +54,7 @@ These tables record what the jobs have done. All pipelines of a lake share them.
 def page_text() -> str:
     """Return the page: a section for each table, with its columns, their types and its properties."""
     layers = (_layer(name, meaning, ddl) for name, (meaning, ddl) in _LAYERS.items())
-    ops = (_section(spec) for spec in CATALOG)
+    ops = (_section(spec) for spec in OPS_TABLES)
     parts = [_HEAD, *map(_joined, layers), _OPS, *map(_joined, ops)]
     return "".join(parts)
 

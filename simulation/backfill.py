@@ -14,15 +14,16 @@ from pipelines.config.model import PipelineConfig
 from pipelines.delta.backfill_writer import IngestCheckpoint
 from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.delta.epochs import Stamp, application
-from pipelines.delta.fencing import claimed, written
+from pipelines.delta.fencing import claim_table, write_fenced
+from pipelines.delta.table_properties import TOPIC_ID, WHOLE_FROM
 from pipelines.errors import OncelakeError
 from pipelines.kafka.backfill_plan import BackfillSpan
 from pipelines.kafka.backfill_run import copy_missing
 from pipelines.kafka.ingest_position import continuation
-from pipelines.kafka.missing_offsets import Block, Blocks, Missing
+from pipelines.kafka.missing_offsets import Block, Blocks, MissingRange
 from pipelines.ledger.lease_holders import HeldLease, Holder
 from pipelines.ledger.lease_terms import LeaseLimits, LeaseTerm, take
-from pipelines.spark.ingest_plans import Plan
+from pipelines.spark.ingest_plans import MicroBatchPlan
 from simulation.delta import Change, ModelLog, ModelTable, Version
 from simulation.ingest import BronzeTransaction, ModelCheckpoint, ModelIngest, ModelQuery, Row, rows_of
 from simulation.kernel import Actor, Kernel, Process, Schedule, Violation
@@ -36,7 +37,6 @@ CONFIG: Final = _LOADED.model_copy(
 LIMITS: Final = LeaseLimits(timedelta(seconds=60), timedelta(seconds=600))
 _BEGIN: Final = datetime(2013, 1, 6, tzinfo=UTC)
 _LEASE: Final = f"{CONFIG.name}@backfill"
-_KEPT: Final = "oncelake.whole_from"
 _MOST_RECORDS: Final = 40
 _INGESTS: Final = 4
 
@@ -94,7 +94,7 @@ class ModelBackfill(ModelIngest):
 
     def whole_from(self) -> str | None:
         """Return what bronze says of the first day that retention has left whole."""
-        return self._property(_KEPT)
+        return self._property(WHOLE_FROM)
 
     def others(self) -> Sequence[IngestCheckpoint]:
         """Return none: there is one cluster."""
@@ -125,11 +125,11 @@ class ModelBackfill(ModelIngest):
         """Wait."""
         self.world.kernel.sleep(max(1.0, seconds), "backfill: waits")
 
-    def prepare(self, ranges: Mapping[int, Sequence[Missing]]) -> None:
+    def prepare(self, ranges: Mapping[int, Sequence[MissingRange]]) -> None:
         """Nothing is forgotten."""
 
     @contextmanager
-    def lacking(self, chunk: Mapping[int, Missing]) -> Iterator[Sequence[Sent]]:
+    def lacking(self, chunk: Mapping[int, MissingRange]) -> Iterator[Sequence[Sent]]:
         """Read the records of a chunk that bronze does not have."""
         ranges = {number: each.offsets for number, each in chunk.items()}
         records: list[Sent] = self._look("topic: read a chunk", partial(self.world.topic.between, ranges))
@@ -182,7 +182,7 @@ class LeaseRow:
     def write(self, held: HeldLease, stamp: Stamp) -> None:
         """Write the row by a commit that carries a stamp."""
         table = self._table
-        written(table, table.saver(stamp, [self.name], lambda: [table.log.file(self.name, held)]), stamp)
+        write_fenced(table, table.saver(stamp, [self.name], lambda: [table.log.file(self.name, held)]), stamp)
 
 
 class Machine:
@@ -209,7 +209,7 @@ def hold(world: "BackfillWorld", process: Process) -> Iterator[LeaseTerm]:
     """Hold the lease of backfills, as `pipelines.ledger.leases.backfill_lease`; nobody renews it."""
     term = take(LeaseRow(world), Machine(world, process), LIMITS, process.name)
     try:
-        claimed(ModelTable(world.kernel, world.bronze), term.stamp("claim"))
+        claim_table(ModelTable(world.kernel, world.bronze), term.stamp("claim"))
         yield term
     finally:
         term.give_back()
@@ -274,7 +274,7 @@ class BackfillWorld:
                 self.topic.send(number, before, before.date())
             began[number] = setup.randint(0, 3)
             ends[number] = setup.randint(began[number], self.topic.logs[number].end)
-        plan = Plan(ends, before + timedelta(minutes=1))
+        plan = MicroBatchPlan(ends, before + timedelta(minutes=1))
         self.checkpoint = ModelCheckpoint("query", began, {0: plan}, {0}, {"bronze": "table"})
         read = [
             each for each in self.topic.sent if began[each.partition] <= each.offset < ends[each.partition]
@@ -282,7 +282,7 @@ class BackfillWorld:
         rows = tuple(Row(each, plan.at) for each in read if setup.random() < 0.7)
         note = '{"query": "query", "batch": 0}'
         file = self.bronze.file("bronze", rows)
-        properties = {"oncelake.topic_id": self.topic.topic_id}
+        properties = {TOPIC_ID: self.topic.topic_id}
         self.bronze.put(1, Change([("add", file)], "WRITE", note, ("query", 0), properties))
 
     def _asked(self) -> BackfillSpan:
@@ -399,7 +399,7 @@ class BackfillWorld:
             raise Violation("the next backfill is done", repr(ingest.failure or last.failure))
         held = {row.record.number for row in rows_of(self.bronze)}
         there = [record for log in self.topic.logs for record in log.records.values()]
-        if self.bronze.newest.properties.get(_KEPT):
+        if self.bronze.newest.properties.get(WHOLE_FROM):
             # What lies before the first offset in bronze then stays out, see docs/backfill.md.
             first = dict[int, int]()
             for row in rows_of(self.bronze):

@@ -21,7 +21,7 @@ from delta.exceptions import (
 )
 
 from pipelines.delta.epochs import Commit, Stamp
-from pipelines.delta.transaction import File, refused, require_newer, version_gone
+from pipelines.delta.transaction import File, raising_stale_epoch, require_newer, version_gone
 from simulation.kernel import Kernel, NoAnswer
 
 ALL: Final = "all"
@@ -252,7 +252,7 @@ class ModelTransaction:
     ) -> int:
         """Commit actions and the stamp; return the version that this made."""
         require_newer(self._log.path, self.number_taken(stamp.application), stamp)
-        with refused(self._log.path):
+        with raising_stale_epoch(self._log.path):
             number = (stamp.application, stamp.number)
             return self.put(Change(actions, "WRITE", stamp.note, number, self._properties))
 

@@ -10,10 +10,11 @@ from itertools import count
 from typing import Any, Final
 
 from pipelines.delta.epochs import Stamp, application
-from pipelines.delta.fencing import claimed, written
+from pipelines.delta.fencing import claim_table, write_fenced
+from pipelines.delta.table_properties import WHOLE_FROM
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.ledger.bronze_state import BronzeState, Indexed, bronze_id, is_continued, require_offsets
-from pipelines.ledger.index_making import folded, made
+from pipelines.ledger.index_making import folded, make_index
 from pipelines.ledger.lease_terms import LeaseTerm
 from simulation.delta import Action, Change, ModelLog, ModelTable, Version
 from simulation.ingest import Row, rows_of
@@ -25,7 +26,6 @@ BRONZE: Final = "bronze"
 INDEX: Final = "index"
 _DAYS: Final = tuple(date(2013, 1, day) for day in range(1, 4))
 _BEGIN: Final = datetime(2013, 1, 6, tzinfo=UTC)
-_WHOLE: Final = "oncelake.whole_from"
 _MOST_RECORDS: Final = 60
 
 
@@ -86,7 +86,7 @@ class IndexTable(ModelTable):
             actions += [transaction.added(self.log.file(INDEX, row)) for row in rows]
             transaction.put(Change(actions, "WRITE", stamp.note, (stamp.application, stamp.number)))
 
-        return written(self, save, stamp)
+        return write_fenced(self, save, stamp)
 
     def rows_at(self, version: int) -> list[IndexRow]:
         """Return its rows at a version."""
@@ -242,7 +242,7 @@ class ModelFolding:
 
     def claim(self, stamp: Stamp) -> None:
         """Make the index refuse the commits of all earlier epochs."""
-        claimed(self.table, stamp)
+        claim_table(self.table, stamp)
 
     def is_old(self, row: IndexRow) -> bool:
         """Return whether a row is to be folded."""
@@ -336,7 +336,7 @@ class IndexWorld(NightlyWorld):
 
     def state(self, version: int) -> BronzeState:
         """Return what distinguishes bronze at a version from other tables."""
-        whole = self.bronze_log.newest.properties.get(_WHOLE)
+        whole = self.bronze_log.newest.properties.get(WHOLE_FROM)
         return BronzeState(
             BRONZE,
             version,
@@ -401,7 +401,7 @@ class IndexWorld(NightlyWorld):
             newest = self.kernel.effect("bronze: newest version", lambda: self.bronze_log.newest)
             version = newest.commit.version
             lake = self.make_index(self, version)
-            index = made(lake, term.stamp)
+            index = make_index(lake, term.stamp)
             self._check_index(index, newest, lake.bronze.whole_from)
         self.kernel.effect("verdict", partial(self.verdicts.append, version), is_write=True)
 
@@ -466,9 +466,9 @@ class IndexWorld(NightlyWorld):
 
     def say_whole(self) -> None:
         """Do what the runbook says of a bronze that has lost records: say from which day on it is whole."""
-        whole = self.bronze_log.newest.properties.get(_WHOLE)
+        whole = self.bronze_log.newest.properties.get(WHOLE_FROM)
         day = _DAYS[0] if whole is None else date.fromisoformat(whole) + timedelta(days=1)
-        self.bronze_log.set_property(_WHOLE, day.isoformat())
+        self.bronze_log.set_property(WHOLE_FROM, day.isoformat())
 
     def _accidents(self) -> None:
         self.kernel.accidents |= {

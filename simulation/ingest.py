@@ -1,6 +1,6 @@
 """Ingest over models of topic, checkpoint and bronze: the code of the job, and what Spark does around it.
 
-Sources: `MicroBatchExecution.scala` and `KafkaMicroBatchStream.scala` of Spark 4.1.
+Sources: `MicroBatchExecution.scala` and `KafkaMicroBatchStream.scala` of Spark.
 """
 
 import json
@@ -14,25 +14,24 @@ from zoneinfo import ZoneInfo
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.delta.epochs import Stamp
-from pipelines.delta.idempotent_writer import Draft, OnceWriter
+from pipelines.delta.idempotent_writer import DraftedRows, IdempotentWriter
 from pipelines.delta.stream_check import require_ingest_fit
+from pipelines.delta.table_properties import TOPIC_ID, WHOLE_FROM
 from pipelines.delta.table_state import StreamCommit, TableState
-from pipelines.delta.transaction import refused, require_newer
+from pipelines.delta.transaction import raising_stale_epoch, require_newer
 from pipelines.errors import InfrastructureError, SourceError
-from pipelines.kafka.ingest_state import EVERYTHING, Compared, Ingestion
+from pipelines.kafka.ingest_state import EVERYTHING, Ingestion, RecordComparison
 from pipelines.kafka.topic_offsets import BrokerOffsets
 from pipelines.kafka.topics import Topic, refuse_other_topic
 from pipelines.spark.checkpoints import QueryFiles
-from pipelines.spark.ingest_plans import Plan, offsets_in
-from pipelines.steps.ingest_start import OffsetRequests, started
+from pipelines.spark.ingest_plans import MicroBatchPlan, offsets_in
+from pipelines.steps.ingest_start import OffsetRequests, prepare_start
 from simulation.delta import Action, Change, ModelLog, ModelTransaction
 from simulation.kernel import Kernel, Process
 from simulation.topic import ModelTopic, Sent, last_by_partition
 
 _ROWS: Final = "rows"
 _DAY: Final = "bronze"
-_WHOLE_FROM: Final = "oncelake.whole_from"
-_TOPIC_ID: Final = "oncelake.topic_id"
 _CHECKPOINT: Final = "checkpoints/ingest"
 
 
@@ -50,7 +49,7 @@ class ModelCheckpoint:
 
     query: str | None = None
     began: Mapping[int, int] | None = None
-    plans: dict[int, Plan] = field(default_factory=dict)
+    plans: dict[int, MicroBatchPlan] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
     note: dict[str, Any] = field(default_factory=dict)
 
@@ -130,7 +129,7 @@ class ModelIngest:
         """Return the offsets at which the checkpoint began; None if it does not know."""
         return self.world.checkpoint.began
 
-    def plan(self, batch: int) -> Plan | None:
+    def plan(self, batch: int) -> MicroBatchPlan | None:
         """Return the plan of a micro-batch; None if the checkpoint no longer has it, or not yet."""
         return self.world.checkpoint.plans.get(batch)
 
@@ -165,7 +164,7 @@ class ModelIngest:
         return {number: BrokerOffsets(each.start, each.stop) for number, each in self.bounds().items()}
 
     def records_within(
-        self, ranges: Mapping[int, range], *, one_is_enough: bool = False
+        self, ranges: Mapping[int, range], *, stop_at_first: bool = False
     ) -> Mapping[int, int]:
         """Count records that Kafka gives."""
         if not any(ranges.values()):
@@ -174,7 +173,7 @@ class ModelIngest:
         numbers = [record.partition for record in found]
         return {number: numbers.count(number) for number in numbers}
 
-    def compared(self, ranges: Mapping[int, range]) -> Mapping[int, Compared]:
+    def compared(self, ranges: Mapping[int, range]) -> Mapping[int, RecordComparison]:
         """Compare records within some offsets."""
         ranges = {number: offsets for number, offsets in ranges.items() if offsets}
         if not ranges:
@@ -182,14 +181,16 @@ class ModelIngest:
         theirs: list[Sent] = self._look("topic: compare", partial(self.world.topic.between, ranges))
         rows: list[Row] = self._look("bronze: compare", lambda: rows_of(self.world.bronze))
         ours = {(row.record.partition, row.record.offset): row.record for row in rows}
-        compared = dict[int, Compared]()
+        compared = dict[int, RecordComparison]()
         for record in sorted(theirs, key=lambda each: each.offset):
             own = ours.get((record.partition, record.offset))
             if own is None:
                 continue
-            before = compared.get(record.partition, Compared(None, None))
+            before = compared.get(record.partition, RecordComparison(None, None))
             same = record.offset if own == record else before.same
-            compared[record.partition] = Compared(same, before.other if own == record else record.offset)
+            compared[record.partition] = RecordComparison(
+                same, before.other if own == record else record.offset
+            )
         return compared
 
     def accepted_divergences(self) -> str:
@@ -202,9 +203,9 @@ class ModelIngest:
 
     def require_same_topic(self) -> None:
         """Compare the topic with the one that bronze was filled from."""
-        stored = self._property(_TOPIC_ID)
+        stored = self._property(TOPIC_ID)
         if stored is None:
-            self._set_property(_TOPIC_ID, self.topic.topic_id)
+            self._set_property(TOPIC_ID, self.topic.topic_id)
         else:
             refuse_other_topic(self.config, stored, self.topic)
 
@@ -216,14 +217,14 @@ class ModelIngest:
             first.setdefault(record.partition, record.at.timestamp())
         return first
 
-    def first_whole_day(self) -> date | None:
+    def first_complete_day(self) -> date | None:
         """Return the first day of which bronze lacks no record that was removed; None if none ever was."""
-        day = self._property(_WHOLE_FROM)
+        day = self._property(WHOLE_FROM)
         return None if day is None else date.fromisoformat(day)
 
     def set_first_whole_day(self, day: date) -> None:
         """Let bronze say so."""
-        self._set_property(_WHOLE_FROM, day.isoformat())
+        self._set_property(WHOLE_FROM, day.isoformat())
 
     def note_tables(self, files: QueryFiles) -> None:
         """Write beside the checkpoint which table it writes to."""
@@ -310,22 +311,22 @@ class BronzeTransaction(ModelTransaction):
             noted = json.loads(note)
             del noted["try"]
             note = json.dumps(noted)
-        with refused("bronze"):
+        with raising_stale_epoch("bronze"):
             number = (stamp.application, stamp.number)
             return self.put(Change([*self._added, *actions], "WRITE", note, number))
 
 
-class ModelWriter(OnceWriter):
+class ModelWriter(IdempotentWriter):
     """Appends micro-batches to the model of bronze, as the job does."""
 
     def __init__(self, world: IngestWorld, begun: int | None) -> None:
         super().__init__("bronze", begun)
         self._world = world
 
-    def draft(self, rows: Any) -> Draft:
+    def draft(self, rows: Any) -> DraftedRows:
         """Write the rows to a file that no reader sees."""
         transaction = BronzeTransaction(self._world)
-        return Draft(cast(Any, transaction), transaction.write(rows.rows))
+        return DraftedRows(cast(Any, transaction), transaction.write(rows.rows))
 
     def query(self, spark: Any) -> str:
         """Return the id of the query."""
@@ -375,7 +376,7 @@ class ModelQuery:
     def run(self, batches: int) -> None:
         """Start, and take some micro-batches."""
         files = self.lake.require_fit()
-        start = started(self.lake, files)
+        start = prepare_start(self.lake, files)
         if start is not None and not start.is_first:
             # A log line says that it is unknown whether any were lost.
             self.world.warned |= {
@@ -428,21 +429,21 @@ class ModelQuery:
         bounds = self.world.kernel.effect("topic: ends for a plan", self.world.topic.bounds)
         return {number: offsets.stop for number, offsets in bounds.items()}
 
-    def _planned(self, batch: int, before: Mapping[int, int]) -> Plan | None:
+    def _planned(self, batch: int, before: Mapping[int, int]) -> MicroBatchPlan | None:
         ends = self._ends or self._look_for_ends()
         if any(ends.get(number, -1) < at for number, at in before.items()):
             raise SourceError("some data may have been missed: Kafka ends before the offsets that were read")
         if ends == before:
             return None
         write = partial(self._plan, self.world.checkpoint, batch, dict(ends))
-        plan: Plan = self._effect(f"checkpoint: offsets/{batch}", write)
+        plan: MicroBatchPlan = self._effect(f"checkpoint: offsets/{batch}", write)
         return plan
 
-    def _plan(self, checkpoint: ModelCheckpoint, batch: int, ends: dict[int, int]) -> Plan:
+    def _plan(self, checkpoint: ModelCheckpoint, batch: int, ends: dict[int, int]) -> MicroBatchPlan:
         # Spark reads the clock just before; see docs/reliability.md for a process that stands still there.
         if batch in checkpoint.plans:
             raise InfrastructureError("multiple streaming queries are using the checkpoint")
-        return checkpoint.plans.setdefault(batch, Plan(ends, self.world.time()))
+        return checkpoint.plans.setdefault(batch, MicroBatchPlan(ends, self.world.time()))
 
     def _done(self, checkpoint: ModelCheckpoint, batch: int) -> None:
         if batch in checkpoint.done:
@@ -450,7 +451,7 @@ class ModelQuery:
         checkpoint.done.add(batch)
         self.world.backed_up()
 
-    def _rows(self, before: Mapping[int, int], plan: Plan) -> tuple[Row, ...]:
+    def _rows(self, before: Mapping[int, int], plan: MicroBatchPlan) -> tuple[Row, ...]:
         def read() -> list[Sent]:
             bounds, ranges = self.world.topic.bounds(), dict[int, range]()
             for number, end in plan.ends.items():

@@ -19,7 +19,7 @@ _RECORDS_A_REQUEST: Final = 2
 Place = tuple[str, int]
 
 
-def refused(code: int, *, fatal: bool = False) -> KafkaException:
+def kafka_refusal(code: int, *, fatal: bool = False) -> KafkaException:
     """Return what a client raises if the cluster refuses."""
     return KafkaException(KafkaError(code, None, fatal))
 
@@ -88,7 +88,7 @@ class ModelCluster:
         """Append records to a partition that is a part of the open transaction."""
         known = self._of(transactional_id, epoch)
         if known.state != "open" or place not in known.places:
-            raise refused(KafkaError.INVALID_TXN_STATE)
+            raise kafka_refusal(KafkaError.INVALID_TXN_STATE)
         log = self.logs.setdefault(place, [])
         log += [Record(record.key, record.value, known.number) for record in records]
 
@@ -104,7 +104,7 @@ class ModelCluster:
         """Put offsets of the group into the open transaction."""
         known = self._of(transactional_id, epoch)
         if known.state != "open" or not known.has_group:
-            raise refused(KafkaError.INVALID_TXN_STATE)
+            raise kafka_refusal(KafkaError.INVALID_TXN_STATE)
         known.offsets.update(offsets)
 
     def end(self, transactional_id: str, epoch: int, *, is_commit: bool) -> None:
@@ -113,7 +113,7 @@ class ModelCluster:
         if known.state == "open":
             self._end(known, is_commit=is_commit)
         elif known.state != ("committed" if is_commit else "aborted"):
-            raise refused(KafkaError.INVALID_TXN_STATE)
+            raise kafka_refusal(KafkaError.INVALID_TXN_STATE)
 
     def expire(self) -> None:
         """End transactions that are open for too long, and shut out their producers."""
@@ -150,7 +150,7 @@ class ModelCluster:
         self.expire()
         known = self.ids[transactional_id]
         if epoch != known.epoch:
-            raise refused(KafkaError._FENCED, fatal=True)
+            raise kafka_refusal(KafkaError._FENCED, fatal=True)
         return known
 
     def _begin(self, known: Transactional) -> None:
@@ -229,7 +229,7 @@ class ModelProducer:
     def commit_transaction(self, timeout: float = -1, /) -> None:
         """Commit it; all records are with the brokers."""
         if self.flush():
-            raise refused(KafkaError._TIMED_OUT)
+            raise kafka_refusal(KafkaError._TIMED_OUT)
         self._ask("commits", lambda: self._cluster.end(self._id, self._epoch, is_commit=True))
 
     def abort_transaction(self, timeout: float = -1, /) -> None:
@@ -258,7 +258,7 @@ class ModelConsumer:
         until = self._cluster.kernel.now + self._timeout_s
         while self._ask("is progress stable?", lambda: self._is_stable and self._cluster.is_pending(numbers)):
             if self._cluster.kernel.now > until:
-                raise refused(KafkaError._TIMED_OUT)
+                raise kafka_refusal(KafkaError._TIMED_OUT)
             self._cluster.kernel.sleep(5, "waits for stable progress")
         found = self._ask("reads progress", lambda: dict(self._cluster.offsets))
         answers = []

@@ -14,7 +14,8 @@ from pipelines.audit.recount import BronzeDay, BronzeFacts
 from pipelines.config.loader import load_config
 from pipelines.delta.conflicts import retry_conflicts
 from pipelines.delta.epochs import Commit, Stamp, application
-from pipelines.delta.fencing import claimed, restored, written
+from pipelines.delta.fencing import claim_table, restore_table, write_fenced
+from pipelines.delta.table_properties import CERTIFIED
 from pipelines.delta.transaction import File
 from pipelines.errors import InfrastructureError
 from pipelines.ledger.certifications import (
@@ -30,7 +31,7 @@ from pipelines.ledger.lease_holders import HeldLease, Holder
 from pipelines.ledger.lease_terms import LeaseLimits, LeaseTerm, take
 from pipelines.ledger.runs import Step
 from pipelines.nightly.commit_order import steps
-from pipelines.nightly.night_run import NightRun, Plan
+from pipelines.nightly.night_run import NightPlan, NightRun
 from pipelines.nightly.rebuild_plan import Due
 from simulation.delta import ModelLog, ModelTable
 from simulation.kernel import Kernel, Process, Schedule, Violation
@@ -38,7 +39,6 @@ from simulation.kernel import Kernel, Process, Schedule, Violation
 CONFIG: Final = load_config("flights", environ={})
 DAYS: Final = tuple(date(2013, 1, day) for day in range(1, 5))
 LIMITS: Final = LeaseLimits(timedelta(seconds=60), timedelta(seconds=600))
-_MARK: Final = "oncelake.certified"
 _ROWS: Final = "rows"
 
 
@@ -93,7 +93,7 @@ class ModelLeases:
     def write(self, held: HeldLease, stamp: Stamp) -> None:
         """Write the row by a commit that carries a stamp."""
         table = self._table
-        written(table, table.saver(stamp, [self.name], lambda: [table.log.file(self.name, held)]), stamp)
+        write_fenced(table, table.saver(stamp, [self.name], lambda: [table.log.file(self.name, held)]), stamp)
 
 
 class ModelTables:
@@ -103,7 +103,7 @@ class ModelTables:
         self.world, self.process, self.days = world, process, days
         self.batch, self.ledger = world.table(world.batch), world.table(world.ledger)
         self.run_id = process.name
-        self._plan: Plan | None = None
+        self._plan: NightPlan | None = None
 
     def leases(self) -> ModelLeases:
         """Return the lease's row."""
@@ -134,7 +134,7 @@ class ModelTables:
 
     def claim_ledger(self, term: LeaseTerm) -> None:
         """Make the ledger refuse all earlier epochs."""
-        claimed(self.ledger, term.stamp("claim"))
+        claim_table(self.ledger, term.stamp("claim"))
 
     def step(self, name: Step) -> AbstractContextManager[list[str]]:
         """Do not record a step."""
@@ -146,15 +146,15 @@ class ModelTables:
         rows = [file[_ROWS] for file in self.ledger.begin().files.values()]
         return history_of(CONFIG, mark, [verdict for file in rows for verdict in file])
 
-    def plan(self) -> Plan:
+    def plan(self) -> NightPlan:
         """Read what is certified, and what bronze has."""
         certified = certified_in(self.read_ledger())
         version = self.world.kernel.effect("bronze: newest version", lambda: len(self.world.bronze) - 1)
-        self._plan = Plan(certified, Due(dict.fromkeys(self.days, "asked"), {}, []), version, "bronze")
+        self._plan = NightPlan(certified, Due(dict.fromkeys(self.days, "asked"), {}, []), version, "bronze")
         return self._plan
 
     @property
-    def planned(self) -> Plan:
+    def planned(self) -> NightPlan:
         """What the run goes by."""
         if self._plan is None:
             raise RuntimeError(f"{self.run_id} has no plan yet")
@@ -165,7 +165,7 @@ class ModelTables:
 
     def to_certified(self, certified: Certified | None, stamp: Stamp) -> int:
         """Put the batch table back to what is certified, as `pipelines.nightly.recovery`."""
-        base = restored(self.batch, certified.version if certified else None, stamp).version
+        base = restore_table(self.batch, certified.version if certified else None, stamp).version
         if certified:
             self._mark(certified.version)
         return base
@@ -181,7 +181,7 @@ class ModelTables:
         """Write the days as one commit, as `pipelines.nightly.rebuild.build_days`."""
         save = self.batch.saver(stamp, self.days, self.files)
         return retry_conflicts(
-            self.batch.path, lambda: written(self.batch, save, stamp), pause=self.batch.pause
+            self.batch.path, lambda: write_fenced(self.batch, save, stamp), pause=self.batch.pause
         )
 
     def audit(self, built: int) -> Audit:
@@ -199,7 +199,7 @@ class ModelTables:
 
     def take_back(self, base: int, days: Sequence[date], stamp: Stamp) -> int:
         """Give days the rows that they had at a version."""
-        return restored(self.batch, base, stamp, days).version
+        return restore_table(self.batch, base, stamp, days).version
 
     def changes(self, built: int) -> Mapping[date, Changes]:
         """Count no changes."""
@@ -223,21 +223,23 @@ class ModelTables:
         """Append verdicts as one commit."""
         ledger = self.ledger
         save = ledger.saver(stamp, [], lambda: [ledger.log.file("verdicts", tuple(decided))])
-        written(ledger, save, stamp)
+        write_fenced(ledger, save, stamp)
 
     def now(self) -> datetime:
         """Return the time by the clock of the process."""
         return self.world.kernel.clock(self.process)
 
     def _marked(self) -> int | None:
-        mark = self.world.kernel.effect("batch: mark", lambda: self.batch.log.newest.properties.get(_MARK))
+        mark = self.world.kernel.effect(
+            "batch: mark", lambda: self.batch.log.newest.properties.get(CERTIFIED)
+        )
         return None if mark is None else int(mark)
 
     def _mark(self, version: int) -> None:
         """Let the batch table say what is certified, as `pipelines.ledger.certifications.mark_certified`."""
         with suppress(InfrastructureError):
             if (self._marked() or -1) < version:
-                set_mark = partial(self.batch.set_property, _MARK, str(version))
+                set_mark = partial(self.batch.set_property, CERTIFIED, str(version))
                 retry_conflicts(self.batch.path, set_mark, pause=self.batch.pause)
 
 

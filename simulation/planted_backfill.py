@@ -7,10 +7,10 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
-from pipelines.kafka.missing_offsets import Missing
+from pipelines.kafka.missing_offsets import MissingRange
 from pipelines.ledger.lease_holders import HeldLease
 from pipelines.ledger.lease_terms import LeaseTerm, take
-from pipelines.spark.ingest_plans import Plan
+from pipelines.spark.ingest_plans import MicroBatchPlan
 from simulation.backfill import LIMITS, BackfillWorld, LeaseRow, Machine, ModelBackfill, hold
 from simulation.ingest import BronzeTransaction
 from simulation.kernel import Process, Schedule
@@ -22,7 +22,7 @@ from simulation.topic import Sent
 class _BehindTheBorder(ModelBackfill):
     """A backfill reads up to Kafka's end, and not up to where ingest goes on."""
 
-    def plan(self, batch: int) -> Plan | None:
+    def plan(self, batch: int) -> MicroBatchPlan | None:
         plan = super().plan(batch)
         ends = {number: offsets.stop for number, offsets in self.world.topic.bounds().items()}
         return None if plan is None else replace(plan, ends=ends)
@@ -43,7 +43,7 @@ class _ChunksNotCompared(ModelBackfill):
     """Of a range of which bronze has some records, all are written."""
 
     @contextmanager
-    def lacking(self, chunk: Mapping[int, Missing]) -> Iterator[Sequence[Sent]]:
+    def lacking(self, chunk: Mapping[int, MissingRange]) -> Iterator[Sequence[Sent]]:
         whole = {number: replace(each, is_partial=False) for number, each in chunk.items()}
         with super().lacking(whole) as records:
             yield records
@@ -52,7 +52,7 @@ class _ChunksNotCompared(ModelBackfill):
 class _PlansNotAwaited(ModelBackfill):
     """A micro-batch that ingest has planned, and not written, is not waited for."""
 
-    def plan(self, batch: int) -> Plan | None:
+    def plan(self, batch: int) -> MicroBatchPlan | None:
         return super().plan(batch) if batch in self.world.checkpoint.done else None
 
 

@@ -18,7 +18,7 @@ from pipelines.fault_points import Point
 from pipelines.ledger.certifications import Certified, Verdict
 from pipelines.ledger.lease_holders import HeldLease
 from pipelines.ledger.lease_terms import LeaseTerm
-from pipelines.nightly.night_run import NightRun, Plan
+from pipelines.nightly.night_run import NightPlan, NightRun
 from simulation.delta import Change
 from simulation.kernel import Schedule
 from simulation.nightly import ModelLeases, ModelTables, NightlyWorld
@@ -143,7 +143,7 @@ class _NothingIsUndone(ModelTables):
 class _BaseIsTheNewestVersion(ModelTables):
     """Verdicts say that they were built on the table as it was, and not on what is certified."""
 
-    def plan(self) -> Plan:
+    def plan(self) -> NightPlan:
         plan = super().plan()
         if plan.certified:
             plan = replace(plan, certified=replace(plan.certified, version=self.batch.version()))
@@ -169,8 +169,8 @@ class _VerdictBeforeBuild(NightRun):
 class _VerdictOfTheNewestVersion(NightRun):
     """A verdict names the version that is the newest when it is written, whoever made it."""
 
-    def keep(self) -> Iterator[Point]:
-        yield from super().keep()
+    def restore_failed_days(self) -> Iterator[Point]:
+        yield from super().restore_failed_days()
         self._kept = max(
             (commit.version for commit in self.tables.batch_since(self._kept)), default=self._kept
         )

@@ -6,10 +6,10 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
-from pipelines.kafka.ingest_state import EVERYTHING, Compared, Ingestion
+from pipelines.kafka.ingest_state import EVERYTHING, Ingestion, RecordComparison
 from pipelines.kafka.topic_offsets import BrokerOffsets
 from pipelines.spark.checkpoints import QueryFiles
-from pipelines.spark.ingest_plans import Plan
+from pipelines.spark.ingest_plans import MicroBatchPlan
 from pipelines.steps.ingest_start import OffsetRequests
 from simulation.ingest import ModelIngest, ModelQuery, Row
 from simulation.kernel import Schedule
@@ -31,7 +31,7 @@ class _NobodyAsksForRecords(ModelIngest):
     """Above the last record of bronze there are markers of transactions, of course."""
 
     def records_within(
-        self, ranges: Mapping[int, range], *, one_is_enough: bool = False
+        self, ranges: Mapping[int, range], *, stop_at_first: bool = False
     ) -> Mapping[int, int]:
         return {}
 
@@ -39,7 +39,7 @@ class _NobodyAsksForRecords(ModelIngest):
 class _LogNotCompared(ModelIngest):
     """Records under the same offsets are the same."""
 
-    def compared(self, ranges: Mapping[int, range]) -> Mapping[int, Compared]:
+    def compared(self, ranges: Mapping[int, range]) -> Mapping[int, RecordComparison]:
         return {}
 
 
@@ -56,9 +56,9 @@ class _FirstDayReadOnce(ModelIngest):
     _day: date | None
     _is_read = False
 
-    def first_whole_day(self) -> date | None:
+    def first_complete_day(self) -> date | None:
         if not self._is_read:
-            self._day, self._is_read = super().first_whole_day(), True
+            self._day, self._is_read = super().first_complete_day(), True
         return self._day
 
 
@@ -109,11 +109,11 @@ class _PlanOfAnotherRun(ModelQuery):
 class _MissingIsSkipped(ModelQuery):
     """What Kafka no longer has is skipped, as without `failOnDataLoss`."""
 
-    def _rows(self, before: Mapping[int, int], plan: Plan) -> tuple[Row, ...]:
+    def _rows(self, before: Mapping[int, int], plan: MicroBatchPlan) -> tuple[Row, ...]:
         bounds = self.world.topic.bounds()
         first = {n: max(before.get(n, 0), bounds[n].start if n in bounds else 0) for n in plan.ends}
         ends = {n: max(first[n], min(end, bounds[n].stop)) for n, end in plan.ends.items() if n in bounds}
-        return super()._rows({n: first[n] for n in ends}, Plan(ends, plan.at))
+        return super()._rows({n: first[n] for n in ends}, MicroBatchPlan(ends, plan.at))
 
 
 class _GapsAreAccepted(ModelSeal):

@@ -188,8 +188,8 @@ class ModelStart:
         """Return how many partitions the topic has."""
         return PARTITIONS
 
-    def take_all(self, marks: Mapping[int, SlotProgress]) -> Mapping[int, SlotProducer]:
-        """Take all slots, as `pipelines.publishing.cluster.take_all`."""
+    def fence_slots(self, marks: Mapping[int, SlotProgress]) -> Mapping[int, SlotProducer]:
+        """Take all slots, as `pipelines.publishing.cluster.fence_slots`."""
         taken = slots_to_take(self._sink.slots, marks)
         return {slot: self._sink.connection.take(slot) for slot in taken}
 
@@ -279,7 +279,7 @@ class PublishingWorld:
         name = f"{rows.driver}.{slot}.{self.tasks}"
         process = Process(name, 0)
         connection = self.connect(self, process)
-        own = SlotTask(connection, task.topic, task.done, task.is_new, task.rules, task.begin_anew)
+        own = SlotTask(connection, task.topic, task.done, task.is_new, task.rules, task.republish_command)
 
         def body() -> None:
             attempt.result = self.publish(slot, rows, own)

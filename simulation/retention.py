@@ -13,15 +13,15 @@ from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.backfill_writer import BackfillWriter, IngestCheckpoint, newest_ingestion
 from pipelines.delta.epochs import Stamp, application
-from pipelines.delta.fencing import claimed, written
+from pipelines.delta.fencing import claim_table, write_fenced
 from pipelines.delta.table_properties import APPEND_ONLY, WHOLE_FROM
 from pipelines.delta.transaction import File
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.ledger.certifications import certified_in, history_of, newest_certified
 from pipelines.ledger.lease_holders import HeldLease
 from pipelines.ledger.lease_terms import LeaseTerm, take
-from pipelines.ledger.retention_marks import first_rebuildable, require_not_cut
-from pipelines.nightly.night_run import Plan
+from pipelines.ledger.retention_properties import first_rebuildable, refuse_incomplete_days
+from pipelines.nightly.night_run import NightPlan
 from pipelines.nightly.rebuild_plan import Due
 from pipelines.retention.upkeep_run import upkeep_under_lease
 from pipelines.spark.checkpoints import QueryFiles
@@ -76,19 +76,19 @@ class RetentionTables(ModelTables):
 
     world: "RetentionWorld"
 
-    def plan(self) -> Plan:
+    def plan(self) -> NightPlan:
         """Read what is certified, what bronze has, and which days can be rebuilt."""
         certified = certified_in(self.read_ledger())
         asked = self.days
-        require_not_cut(self.world.config, self._whole_from(), [*asked, date.max][:1])
+        refuse_incomplete_days(self.world.config, self._whole_from(), [*asked, date.max][:1])
         log = self.world.bronze_log
         version = self.world.kernel.effect("bronze: newest version", lambda: len(log.versions) - 1)
         whole = self._whole_from()
-        require_not_cut(self.world.config, whole, [*asked, date.max][:1])
+        refuse_incomplete_days(self.world.config, whole, [*asked, date.max][:1])
         first = first_rebuildable(self.world.config, whole) or date.min
         days = asked or sorted(day for day in self.world.bronze[version] if day >= first)
         self.days = days
-        self._plan = Plan(certified, Due(dict.fromkeys(days, "asked"), {}, []), version, "bronze")
+        self._plan = NightPlan(certified, Due(dict.fromkeys(days, "asked"), {}, []), version, "bronze")
         return self._plan
 
     def files(self) -> list[File]:
@@ -126,7 +126,7 @@ class _BackfillLease:
     def write(self, held: HeldLease, stamp: Stamp) -> None:
         """Write the row by a commit that carries a stamp."""
         table = self._table
-        written(table, table.saver(stamp, [self.name], lambda: [table.log.file(self.name, held)]), stamp)
+        write_fenced(table, table.saver(stamp, [self.name], lambda: [table.log.file(self.name, held)]), stamp)
 
 
 @contextmanager
@@ -134,7 +134,7 @@ def hold_backfills(world: "RetentionWorld", process: Process) -> Iterator[LeaseT
     """Hold the lease of backfills, as `pipelines.ledger.leases.backfill_lease`; nobody renews it."""
     term = take(_BackfillLease(world), ModelMachine(world, process), LIMITS, process.name)
     try:
-        claimed(world.table(world.bronze_log), term.stamp("claim"))
+        claim_table(world.table(world.bronze_log), term.stamp("claim"))
         yield term
     finally:
         term.give_back()

@@ -18,8 +18,8 @@ from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.errors import ConfigError, SourceError
 from pipelines.kafka.known_gaps import known_of
 from pipelines.ledger.offset_ranges import PartitionOffsets
-from pipelines.ledger.retention_marks import require_not_cut
-from pipelines.nightly.seal_terms import end_of, sealed
+from pipelines.ledger.retention_properties import refuse_incomplete_days
+from pipelines.nightly.seal_terms import end_of, wait_until_sealed
 from simulation.delta import ModelLog, Version
 from simulation.ingest import ModelCheckpoint, ModelIngest, ModelQuery, Row, rows_of
 from simulation.kernel import Actor, Kernel, Process, Schedule, Violation
@@ -90,9 +90,9 @@ class ModelSeal:
         ingest.require_same_topic()
         return [ingest]
 
-    def first_whole_day(self, source: PipelineConfig) -> date | None:
+    def first_complete_day(self, source: PipelineConfig) -> date | None:
         """Return the first day of which bronze lacks no record that was removed; None if none ever was."""
-        return self.world.make_ingest(self.world).first_whole_day()
+        return self.world.make_ingest(self.world).first_complete_day()
 
     def index(self) -> ModelIndex:
         """Return the index of bronze as it is now."""
@@ -111,9 +111,9 @@ def night(world: "SealingWorld", day: date) -> ModelIndex:
     """
     lake = world.make_seal(world)
     marks = world.make_ingest(world)
-    require_not_cut(lake.config, marks.first_whole_day(), [day])
+    refuse_incomplete_days(lake.config, marks.first_complete_day(), [day])
     index = world.seal(lake, day)
-    require_not_cut(lake.config, marks.first_whole_day(), [day])
+    refuse_incomplete_days(lake.config, marks.first_complete_day(), [day])
     world.audit(lake.config, index, day)
     return index
 
@@ -165,7 +165,7 @@ class SealingWorld:
     make_ingest: Callable[["SealingWorld"], ModelIngest] = ModelIngest
     make_seal: Callable[["SealingWorld"], ModelSeal] = ModelSeal
     make_query: Callable[["SealingWorld", Process, bool, ModelIngest], ModelQuery] = ModelQuery
-    seal: Callable[[ModelSeal, date], ModelIndex] = sealed
+    seal: Callable[[ModelSeal, date], ModelIndex] = wait_until_sealed
     audit: Callable[[PipelineConfig, ModelIndex, date], None] = audit_offsets
     is_fenced: bool = True
     certified: list[tuple[date, ModelIndex]] = field(default_factory=list)

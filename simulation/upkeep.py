@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pipelines.config.streams import Layer
 from pipelines.delta.conflicts import retry_conflicts
 from pipelines.delta.epochs import Stamp
-from pipelines.delta.fencing import Restored, restored, rows_deleted
+from pipelines.delta.fencing import Restored, restore_table, rows_deleted
 from pipelines.delta.table_properties import APPEND_ONLY, SPEED_FROM
 from pipelines.delta.transaction import File
 from pipelines.errors import InfrastructureError
@@ -138,7 +138,7 @@ class ModelUpkeep:
         """All tables are there."""
         return True
 
-    def first_whole_day(self) -> date | None:
+    def first_complete_day(self) -> date | None:
         """Return the first day of which bronze lacks no record that was removed; None if none ever was."""
         found: date | None = self._look("first whole day", self.world.whole_from)
         return found
@@ -220,7 +220,7 @@ class ModelUpkeep:
     def restore_certified(self) -> Restored | None:
         """Restore the batch table to the certified version."""
         state = self.certified()
-        return restored(self.tables.batch, state.version if state else None, self.term.stamp("undo"))
+        return restore_table(self.tables.batch, state.version if state else None, self.term.stamp("undo"))
 
     def hold_backfills(self) -> AbstractContextManager[LeaseTerm]:
         """Hold the lease of backfills."""

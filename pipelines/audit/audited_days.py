@@ -26,9 +26,9 @@ from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.forgotten import emptied_in
 from pipelines.ledger.layer_samples import LayerDifference
 from pipelines.ledger.offset_ranges import PartitionOffsets
-from pipelines.ledger.retention_marks import speed_from
+from pipelines.ledger.retention_properties import speed_from
 from pipelines.records.decode import EVENT_DATE, VALID
-from pipelines.records.dedup import clustered, with_key
+from pipelines.records.dedup import clustered, with_key_columns
 from pipelines.spark.pipeline import Pipeline
 
 
@@ -53,7 +53,7 @@ class AuditedDays:
     @contextmanager
     def cached(self) -> Iterator[None]:
         """Keep records and rows on the executors while a block looks at them again and again."""
-        frames = (self.records, self._near)
+        frames = (self.records, self._neighbour_rows)
         for frame in frames:
             frame.persist()
         try:
@@ -82,14 +82,14 @@ class AuditedDays:
     @cached_property
     def layer(self) -> dict[date, LayerDay]:
         """What the batch layer holds."""
-        of_days = self._near.where(on_days(self.span.days))
+        of_days = self._neighbour_rows.where(on_days(self.span.days))
         facts = recount.layer_facts(of_days, self.pipeline.contract)
         return {day: facts.get(day, LayerDay()) for day in self.span.days}
 
     @cached_property
-    def doubled(self) -> dict[date, int]:
+    def duplicate_keys(self) -> dict[date, int]:
         """Keys that stand more than once in the batch layer, by day."""
-        return recount.doubled_keys(self._near, self.pipeline.contract, self.pipeline.horizon)
+        return recount.doubled_keys(self._neighbour_rows, self.pipeline.contract, self.pipeline.horizon)
 
     @cached_property
     def records_in_table(self) -> int:
@@ -98,7 +98,7 @@ class AuditedDays:
         return records_in(self.pipeline, version) - emptied_in(self.pipeline, version)
 
     @cached_property
-    def without_row(self) -> dict[date, int]:
+    def records_without_row(self) -> dict[date, int]:
         """Valid records of certified days that have no row, by day, by other means than the rebuild's.
 
         Of neighbouring days only keys are looked at of which these days have copies as well. A copy on an
@@ -106,19 +106,21 @@ class AuditedDays:
         """
         contract, horizon = self.pipeline.contract, self.span.horizon
         # Nearly always these rows are enough, and those of further days need not be read.
-        lacking = recount.without_row(self._of_certified, self._near, contract, horizon)
+        lacking = recount.records_without_row(
+            self._certified_records, self._neighbour_rows, contract, horizon
+        )
         if lacking.isEmpty():
             return {}
         wide = around(self.span.days, 2 * horizon)
-        rows = with_key(self._batch.where(on_days(wide)), contract)
-        lacking = recount.without_row(self._of_certified, rows, contract, horizon)
+        rows = with_key_columns(self._batch.where(on_days(wide)), contract)
+        lacking = recount.records_without_row(self._certified_records, rows, contract, horizon)
         if uncertified_days := [day for day in wide if day not in self.certified]:
             copies = self.records.where(VALID).where(on_days(uncertified_days))
-            lacking = recount.without_row(lacking, copies, contract, horizon)
+            lacking = recount.records_without_row(lacking, copies, contract, horizon)
         return {row[EVENT_DATE]: row["count"] for row in small_rows(lacking.groupBy(EVENT_DATE).count())}
 
     @property
-    def _of_certified(self) -> DataFrame:
+    def _certified_records(self) -> DataFrame:
         """Valid records of the days, and of certified neighbours those whose key these days have as well."""
         days, key = self.span.days, self.pipeline.contract.key_names
         near = [day for day in around(days, self.span.horizon) if day in self.certified]
@@ -153,7 +155,7 @@ class AuditedDays:
         near = around(self._differing_days, self.pipeline.horizon)
         layers = Layers(
             speed=self._speed,
-            batch=self._near.where(on_days(near)),
+            batch=self._neighbour_rows.where(on_days(near)),
             of_uncertified_days=self._of_uncertified_days,
             quarantine=self._quarantine,
             newest_events=self.pieces.index.newest_events(since, by_clock_since(self.pipeline)),
@@ -184,7 +186,7 @@ class AuditedDays:
         return conform(read(self.pipeline.spark, path, self.batch_version), schema)
 
     @cached_property
-    def _near(self) -> DataFrame:
+    def _neighbour_rows(self) -> DataFrame:
         """The rows of the days and of their neighbours, as `audit_columns` gives them."""
         near = around(self.span.days, self.pipeline.horizon)
         rows = self._batch.where(on_days(near))
@@ -211,9 +213,10 @@ class AuditedDays:
         horizon, contract = self.pipeline.horizon, self.pipeline.contract
         near = around(self._days_of_speed, horizon)
         speed, batch = (
-            recount.row_sums(rows.where(on_days(near)), contract) for rows in (self._speed, self._near)
+            recount.row_sums(rows.where(on_days(near)), contract)
+            for rows in (self._speed, self._neighbour_rows)
         )
-        other = {day for day in near if speed.get(day) != batch.get(day) or day in self.doubled}
+        other = {day for day in near if speed.get(day) != batch.get(day) or day in self.duplicate_keys}
         return [day for day in self._days_of_speed if other & {*around([day], horizon)}]
 
     @cached_property

@@ -119,7 +119,7 @@ def _warned(is_wrong: bool) -> Status:
 
 @asked_of_days("no_duplicate_key", "Does each key occur once, on the day and on its neighbouring days?")
 def _no_duplicate_key(audited: AuditedDays, day: date) -> Observation:
-    n = audited.doubled.get(day, 0)
+    n = audited.duplicate_keys.get(day, 0)
     return Observation(
         _failed(n > 0),
         f"{n:,} duplicate keys",
@@ -212,7 +212,7 @@ def _each_event_has_a_row(audited: AuditedDays, day: date) -> Observation | None
     horizon = audited.span.horizon
     if not horizon:
         return None
-    n = sum(of for other, of in audited.without_row.items() if abs((other - day).days) <= horizon)
+    n = sum(of for other, of in audited.records_without_row.items() if abs((other - day).days) <= horizon)
     return Observation(
         _failed(n > 0),
         f"{n:,} records have no row of their key within {horizon} days of them",

@@ -12,7 +12,7 @@ from pipelines.contracts.event_days import around
 from pipelines.delta.io import days_condition, on_days, small_rows
 from pipelines.ledger.layer_samples import Difference, Explanations, LayerDifference, LayerSample
 from pipelines.records.decode import COORDINATES, EVENT_DATE
-from pipelines.records.dedup import OTHER_DAY, other_names, same_event, with_key
+from pipelines.records.dedup import OTHER_DAY, right_side_columns, same_event, with_key_columns
 from pipelines.records.redaction import text_of
 from pipelines.records.watermark import watermarks
 from pipelines.schema_paths import flat
@@ -75,7 +75,7 @@ class Layers:
     Attributes:
         speed: The whole speed layer, as far as it was read from the audited version of bronze.
         batch: The batch layer's rows of the days in question and of their neighbours.
-        of_uncertified_days: `_event_date` and the key, as `with_key` gives it, of valid records of
+        of_uncertified_days: `_event_date` and the key, as `with_key_columns` gives it, of valid records of
             uncertified neighbouring days; None where copies of a key lie on one day.
         quarantine: The rows of the quarantine.
         newest_events: What moved the watermark, as `watermarks` takes it.
@@ -103,11 +103,11 @@ def layer_differences(layers: Layers, contract: DataContract, limits: Limits) ->
     reached = layers.speed.where(F.col("_ingested_at") >= F.lit(limits.since)).agg(
         F.max("_ingested_at").alias("_reached")
     )
-    batch = with_key(layers.batch, contract).select(
+    batch = with_key_columns(layers.batch, contract).select(
         *contract.key_names, contract.event_time, EVENT_DATE, "_ingested_at", _coordinates().alias("_b")
     )
     near = layers.speed.where(on_days(around(limits.days, limits.horizon)))
-    speed = near.select(*other_names(contract), _coordinates().alias("_s"))
+    speed = near.select(*right_side_columns(contract), _coordinates().alias("_s"))
     speed = _with_elsewhere(speed, layers.of_uncertified_days, contract, limits.horizon)
     both = batch.join(speed, same_event(contract, limits.horizon), "full_outer")
     # Not broadcast: there are as many as micro-batches since the first record of the days.
@@ -180,7 +180,7 @@ def _with_remembered(both: DataFrame, speed: DataFrame, contract: DataContract) 
     """
     if contract.event_time in contract.key:
         return both.withColumn("_remembered", F.lit(False))
-    keys = with_key(speed, contract).select(*contract.key_names).distinct()
+    keys = with_key_columns(speed, contract).select(*contract.key_names).distinct()
     keys = keys.withColumn("_remembered", F.lit(True))
     return both.join(keys, list(contract.key_names), "left").withColumn(
         "_remembered", F.coalesce("_remembered", F.lit(False))

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import small_rows
 from pipelines.records.decode import COORDINATES, EVENT_DATE, payload_hash
-from pipelines.records.dedup import OTHER_DAY, other_names, same_event, with_key
+from pipelines.records.dedup import OTHER_DAY, right_side_columns, same_event, with_key_columns
 from pipelines.sql import name
 
 CHANGE: Final = "_change"
@@ -81,8 +81,8 @@ def moved_days(
         contract: names the key.
         horizon: over how many neighbouring days, each way, copies of a key are one event.
     """
-    old = before.select(*other_names(contract))
-    new = with_key(after, contract).select(*contract.key_names, EVENT_DATE)
+    old = before.select(*right_side_columns(contract))
+    new = with_key_columns(after, contract).select(*contract.key_names, EVENT_DATE)
     both = new.join(old, same_event(contract, horizon)).where(F.col(EVENT_DATE) != F.col(OTHER_DAY))
     return {
         (row[OTHER_DAY], row[EVENT_DATE]) for row in small_rows(both.select(OTHER_DAY, EVENT_DATE).distinct())
@@ -91,4 +91,4 @@ def moved_days(
 
 def _marked(rows: DataFrame, contract: DataContract, side: str) -> DataFrame:
     content = F.struct(*COORDINATES, payload_hash(contract))
-    return with_key(rows, contract).select(*contract.key_names, EVENT_DATE, content.alias(side))
+    return with_key_columns(rows, contract).select(*contract.key_names, EVENT_DATE, content.alias(side))

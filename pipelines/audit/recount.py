@@ -20,11 +20,11 @@ from pipelines.records.dedup import (
     OTHER_DAY,
     UNDECIDED,
     neighbours,
-    preference,
+    order_columns,
     same_event,
-    takes_least,
+    winner_is_minimum,
     winners_on_known_days,
-    with_key,
+    with_key_columns,
 )
 from pipelines.records.redaction import text_of
 from pipelines.schema_paths import flat
@@ -90,9 +90,9 @@ def audit_columns(rows: DataFrame, contract: DataContract) -> DataFrame:
         rows: records as `decode` gives them, with their validity, or rows of a layer.
         contract: names the key.
     """
-    others = [contract.event_time, *preference(contract), EVENT_DATE, *ORIGIN]
+    others = [contract.event_time, *order_columns(contract), EVENT_DATE, *ORIGIN]
     columns = dict.fromkeys([*contract.key_names, *others, *({VALID} & {*rows.columns})])
-    return with_key(rows, contract).select(*columns, payload_hash(contract).alias(_PAYLOAD))
+    return with_key_columns(rows, contract).select(*columns, payload_hash(contract).alias(_PAYLOAD))
 
 
 def bronze_facts(
@@ -177,8 +177,8 @@ def _winning(events: DataFrame, contract: DataContract, span: Span) -> DataFrame
             events.withColumn("_conflict", conflict), contract, span.horizon, span.known_days
         )
     conflict = F.min(_PAYLOAD) != F.max(_PAYLOAD)
-    best = F.min if takes_least(contract) else F.max
-    record = best(F.struct(*preference(contract), EVENT_DATE, _PAYLOAD))
+    best = F.min if winner_is_minimum(contract) else F.max
+    record = best(F.struct(*order_columns(contract), EVENT_DATE, _PAYLOAD))
     winners = events.groupBy(*contract.key_names).agg(record.alias("_best"), conflict.alias("_conflict"))
     return winners.select("_best.*", "_conflict")
 
@@ -212,7 +212,7 @@ def row_sums(rows: DataFrame, contract: DataContract) -> dict[date, tuple[int, i
         rows: rows of the speed or the batch layer.
         contract: names the key.
     """
-    by_day = with_key(rows, contract).groupBy(EVENT_DATE)
+    by_day = with_key_columns(rows, contract).groupBy(EVENT_DATE)
     sums = by_day.agg(
         F.count(F.lit(1)).alias("rows"),
         F.sum(F.xxhash64(*contract.key_names, *COORDINATES).cast(_EXACT)).alias("sum"),
@@ -227,16 +227,18 @@ def doubled_keys(rows: DataFrame, contract: DataContract, horizon: int) -> dict[
         F.coalesce(F.abs(F.datediff(EVENT_DATE, other(EVENT_DATE).over(in_order))) <= horizon, F.lit(False))
         for other in (F.lag, F.lead)
     ]
-    keys = with_key(rows, contract).select(*contract.key_names, EVENT_DATE)
+    keys = with_key_columns(rows, contract).select(*contract.key_names, EVENT_DATE)
     doubled = keys.withColumn("_doubled", near[0] | near[1]).where("_doubled")
     return {row[EVENT_DATE]: row["count"] for row in small_rows(doubled.groupBy(EVENT_DATE).count())}
 
 
-def without_row(records: DataFrame, rows: DataFrame, contract: DataContract, horizon: int) -> DataFrame:
+def records_without_row(
+    records: DataFrame, rows: DataFrame, contract: DataContract, horizon: int
+) -> DataFrame:
     """Return the records for which no row stands: none of their key within the horizon of them.
 
     Args:
-        records: with the key, as `with_key` gives it, and `_event_date`.
+        records: with the key, as `with_key_columns` gives it, and `_event_date`.
         rows: likewise.
         contract: names the key.
         horizon: over how many neighbouring days, each way, copies of a key are one event.

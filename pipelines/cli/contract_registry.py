@@ -9,8 +9,8 @@ from click.core import ParameterSource
 from pipelines.cli.options import CommonOptions
 from pipelines.contracts.diff import Change
 from pipelines.errors import ConfigError, ContractError
-from pipelines.formats.catalog import names_schemas
 from pipelines.formats.producer_compatibility import producer_changes
+from pipelines.formats.registered_formats import names_schemas
 from pipelines.registry.schema_registry import open_registry, registry_of
 
 REGISTRY: Final = "registry"

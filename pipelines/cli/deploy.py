@@ -11,7 +11,7 @@ import click
 
 from pipelines.cli.options import Command, file_options, interval
 from pipelines.deployment.databricks import Clusters, databricks_files
-from pipelines.deployment.described import Described, describe
+from pipelines.deployment.deployment_model import Described, describe
 from pipelines.deployment.files import DeploymentFile
 from pipelines.deployment.keda import Workers, keda_files
 from pipelines.deployment.kubernetes import kubernetes_files

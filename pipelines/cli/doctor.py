@@ -18,10 +18,10 @@ from pipelines.cli.options import (
 from pipelines.cli.terminal import harmless
 from pipelines.config.model import PipelineConfig
 from pipelines.doctor.acls import Acl, acls
-from pipelines.doctor.checkup import Checkup
+from pipelines.doctor.check_list import DoctorCheck
+from pipelines.doctor.check_report import CheckReport
 from pipelines.doctor.findings import FailOn, Finding
-from pipelines.doctor.registry import DoctorCheck
-from pipelines.steps.doctor import PipelineUnsound, diagnose
+from pipelines.steps.doctor import ChecksFailed, diagnose
 
 
 @click.command()
@@ -55,7 +55,7 @@ def doctor(output: LogFormat | None, fail_on: FailOn, lists_acls: bool, **common
     def body(opening: Opening, run_id: str) -> dict[str, Any]:
         try:
             return summary_of(diagnose(opening.config, opening.start, fail_on))
-        except PipelineUnsound as unsound:
+        except ChecksFailed as unsound:
             raise JobFailed(unsound, summary_of(unsound.checkup)) from None
 
     # A few questions need no executors of a cluster.
@@ -89,7 +89,7 @@ def _acl_lines(job: str, needed: Sequence[Acl]) -> Iterator[str]:
             yield f"    {acl.operation} on {acl.resource} {acl.name}{beginning}{otherwise}"
 
 
-def summary_of(checkup: Checkup) -> dict[str, Any]:
+def summary_of(checkup: CheckReport) -> dict[str, Any]:
     """Tell what the checks have found.
 
     Args:

@@ -12,7 +12,7 @@ from pipelines.cli.terminal import harmless, searched_text
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.lineage.key_filter import AskedPart, asked_key
-from pipelines.lineage.outcome import Facts, Fate, coordinates_text
+from pipelines.lineage.outcome import Facts, Outcome, coordinates_text
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.explain import MOST_RECORDS, Explained
 from pipelines.steps.explain import explain as look
@@ -100,7 +100,7 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield "  ".join([*(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)), row[-1]])
 
 
-def _row(facts: Facts, fate: Fate) -> tuple[str, ...]:
+def _row(facts: Facts, fate: Outcome) -> tuple[str, ...]:
     return (
         coordinates_text({"_topic": facts.topic, "_partition": facts.partition, "_offset": facts.offset}),
         facts.kafka_timestamp or "-",
@@ -115,7 +115,7 @@ def _row(facts: Facts, fate: Fate) -> tuple[str, ...]:
     )
 
 
-def _as_json(facts: Facts, fate: Fate, contract: DataContract) -> dict[str, Any]:
+def _as_json(facts: Facts, fate: Outcome, contract: DataContract) -> dict[str, Any]:
     names = ("topic", "partition", "offset", "kafka_timestamp", "ingested_at", "event_time", "event_day")
     return {
         "key": dict(zip(contract.key, facts.key, strict=True)),

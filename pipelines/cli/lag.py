@@ -22,8 +22,8 @@ from pipelines.contracts.contract import DataContract
 from pipelines.durations import about
 from pipelines.errors import ConfigError, InfrastructureError, OncelakeError
 from pipelines.lag.alerts import AlertState, raised_since
-from pipelines.lag.evidence import Evidence, PartitionLag
-from pipelines.lag.texts import advice_text, caught_up_text, evidence_text, least_retention, rate_text
+from pipelines.lag.stage_facts import PartitionLag, StageFacts
+from pipelines.lag.texts import advice_text, caught_up_text, least_retention, rate_text, symptom_text
 from pipelines.runtime.notifications import hooks
 from pipelines.spark.failures import cause
 from pipelines.spark.pipeline import Pipeline
@@ -159,20 +159,20 @@ def summary_of(stages: Sequence[StageLag]) -> dict[str, Any]:
 
 
 def _document(stage: StageLag) -> dict[str, Any]:
-    evidence, diagnosis = stage.evidence, stage.diagnosis
+    facts, diagnosis = stage.facts, stage.diagnosis
     return {
-        "stage": evidence.stage,
-        **({"cluster": evidence.cluster} if evidence.cluster else {}),
-        "at": evidence.at.isoformat(timespec="seconds"),
-        "records": evidence.records,
-        "behind_s": evidence.behind_s,
-        "rate_in": evidence.rate_in,
-        "rate_out": evidence.rate_out,
-        "catch_up_s": evidence.catch_up_s,
-        "partitions": [{**asdict(each), "catch_up_s": each.catch_up_s} for each in evidence.partitions],
+        "stage": facts.stage,
+        **({"cluster": facts.cluster} if facts.cluster else {}),
+        "at": facts.at.isoformat(timespec="seconds"),
+        "records": facts.records,
+        "behind_s": facts.behind_s,
+        "rate_in": facts.rate_in,
+        "rate_out": facts.rate_out,
+        "catch_up_s": facts.catch_up_s,
+        "partitions": [{**asdict(each), "catch_up_s": each.catch_up_s} for each in facts.partitions],
         "diagnosis": {
             "cause": diagnosis.cause,
-            "evidence": [evidence_text(each) for each in diagnosis.evidence],
+            "evidence": [symptom_text(each) for each in diagnosis.symptoms],
             "confidence": diagnosis.confidence,
             "advice": advice_text(diagnosis.advice, stage.start),
         },
@@ -184,9 +184,9 @@ def _table(stages: Sequence[StageLag]) -> Iterator[str]:
     for column in _COLUMNS[2:]:
         table.add_column(column, justify="right")
     for stage in stages:
-        evidence = stage.evidence
-        table.add_row(evidence.name, "all", *_cells(evidence), style="bold")
-        by_lag = sorted(evidence.partitions, key=lambda each: each.records, reverse=True)
+        facts = stage.facts
+        table.add_row(facts.name, "all", *_cells(facts), style="bold")
+        by_lag = sorted(facts.partitions, key=lambda each: each.records, reverse=True)
         for each in sorted(by_lag[:_MOST_ROWS], key=lambda each: each.partition or 0):
             if each.partition is not None:
                 table.add_row("", str(each.partition), *_cells(each))
@@ -198,9 +198,9 @@ def _table(stages: Sequence[StageLag]) -> Iterator[str]:
     yield from (line.rstrip() for line in captured.get().splitlines() if line.strip())
 
 
-def _cells(figures: Evidence | PartitionLag) -> tuple[str, ...]:
+def _cells(figures: StageFacts | PartitionLag) -> tuple[str, ...]:
     left = figures.retention_s if isinstance(figures, PartitionLag) else least_retention(figures)
-    parts = figures.partitions if isinstance(figures, Evidence) else (figures,)
+    parts = figures.partitions if isinstance(figures, StageFacts) else (figures,)
     more = "≥ " if any(each.is_cut for each in parts) else ""
     return (
         f"{more}{figures.records:,}",
@@ -220,7 +220,7 @@ def _verdict(stage: StageLag) -> Iterator[str]:
     diagnosis = stage.diagnosis
     name = diagnosis.cause.replace("_", " ") if diagnosis.cause != "none" else "not behind"
     sure = f" ({diagnosis.confidence:.0%} sure)" if diagnosis.confidence < 1 else ""
-    found = "; ".join(harmless(evidence_text(each)) for each in diagnosis.evidence)
-    yield f"{stage.evidence.name}: {name}{sure}: {found}"
+    found = "; ".join(harmless(symptom_text(each)) for each in diagnosis.symptoms)
+    yield f"{stage.facts.name}: {name}{sure}: {found}"
     if diagnosis.advice:
         yield f"    {advice_text(diagnosis.advice, stage.start)}"

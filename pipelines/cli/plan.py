@@ -8,13 +8,13 @@ import click
 
 from pipelines.cli.options import CommonOptions, config_options
 from pipelines.config.client_templates import SINK_TEMPLATES, SOURCE_TEMPLATES, Template, settings
-from pipelines.config.hiding import HIDDEN
 from pipelines.config.model import NotifyConfig, PipelineConfig
 from pipelines.config.risks import RISKS
+from pipelines.config.secret_masking import HIDDEN
 from pipelines.config.taken_risks import require_safe_dead_letters
 from pipelines.contracts.contract import DataContract
 from pipelines.durations import format_interval
-from pipelines.formats.catalog import names_schemas
+from pipelines.formats.registered_formats import names_schemas
 from pipelines.kafka.source import describe
 from pipelines.runtime.notifications import hooks
 from pipelines.spark.state_store import PROVIDER

@@ -16,7 +16,7 @@ from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError
 from pipelines.racks.advice import MODES
-from pipelines.racks.topology import RackedTopic
+from pipelines.racks.topology import TopicReplicas
 from pipelines.racks.traffic import RackTraffic
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.racks import (
@@ -113,7 +113,7 @@ def summary_of_diagnosis(diagnosis: RackDiagnosis) -> dict[str, Any]:
     return {**summary, "lines": _lines(summary, topic)}
 
 
-def _lines(summary: dict[str, Any], topic: RackedTopic) -> list[str]:
+def _lines(summary: dict[str, Any], topic: TopicReplicas) -> list[str]:
     executors = _words(summary["executors"])
     return [
         f"topic {topic.name}, {len(topic.partitions)} partitions; executors in {executors}",

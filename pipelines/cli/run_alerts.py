@@ -13,12 +13,12 @@ from typing import Any, Final
 from pipelines.cli.options import CommonOptions
 from pipelines.config.model import PipelineConfig
 from pipelines.errors import InfrastructureError
-from pipelines.lag.alerts import AlertBook
+from pipelines.lag.alerts import PipelineAlerts
 from pipelines.runtime.notifications import hooks
-from pipelines.steps.lag_alerts import sent, taken
+from pipelines.steps.lag_alerts import send_pending, updated_alerts
 from pipelines.supervision.child import Program
-from pipelines.supervision.output import StreamName
-from pipelines.supervision.repeated import Repeated, RunResult
+from pipelines.supervision.output import ProgramName
+from pipelines.supervision.periodic_programs import Repeated, RunResult
 
 _LAG: Final = "lag"
 # Spark starts within seconds; a large bronze that speed has not read takes longer.
@@ -60,7 +60,7 @@ def repeated(configs: Mapping[str, PipelineConfig], options: Mapping[str, Common
         command = command_of(options[name], _LAG, "--alert", "--format", "json")
         found.append(
             Repeated(
-                Program(StreamName(name, _LAG), command),
+                Program(ProgramName(name, _LAG), command),
                 every.total_seconds(),
                 max(every, _SHORTEST_LIMIT).total_seconds(),
                 first_after_s=every.total_seconds() * (1 + place / len(configs)),
@@ -85,7 +85,7 @@ class LagEvaluations:
     made: int = 0
     failed: int = 0
     raised: Collection[str] = ()
-    own: AlertBook = field(default_factory=AlertBook)
+    own: PipelineAlerts = field(default_factory=PipelineAlerts)
 
     @property
     def lines(self) -> list[str]:
@@ -110,7 +110,7 @@ class RunAlerts:
         # Of each pipeline the thread of its evaluations alone changes what is known.
         self.evaluations = {name: LagEvaluations(name) for name in configs}
 
-    def take(self, name: StreamName, result: RunResult) -> None:
+    def take(self, name: ProgramName, result: RunResult) -> None:
         """Take what came of an evaluation; may call hooks, each of which has a bounded time.
 
         Args:
@@ -126,13 +126,13 @@ class RunAlerts:
             self._log_changes(name, known.raised, raised)
             known = replace(known, raised=tuple(raised))
         lost = None if isinstance(raised, Mapping) else InfrastructureError(result.failure or "no result")
-        own = taken(known.own, config, lost or [])
+        own = updated_alerts(known.own, config, lost or [])
         known = replace(known, made=known.made + 1, own=own)
         # Before hooks are called: they take time.
         self.evaluations[name.pipeline] = known
-        self.evaluations[name.pipeline] = replace(known, own=sent(own, config))
+        self.evaluations[name.pipeline] = replace(known, own=send_pending(own, config))
 
-    def _log_changes(self, name: StreamName, before: Collection[str], now: Collection[str]) -> None:
+    def _log_changes(self, name: ProgramName, before: Collection[str], now: Collection[str]) -> None:
         for subject in sorted({*now} - {*before}):
             _log.warning("%s: alert: %s; see: oncelake lag", name, subject)
         for subject in sorted({*before} - {*now}):

@@ -32,8 +32,8 @@ from pipelines.runtime.file_lock import lock_file
 from pipelines.runtime.notifications import alert
 from pipelines.runtime.processes import ORPHAN_WITHIN_S, stop_signals
 from pipelines.supervision.child import Program
-from pipelines.supervision.output import Printer, StreamName, mark_json, mark_text
-from pipelines.supervision.repeated import RepeatedPrograms
+from pipelines.supervision.output import Printer, ProgramName, label_json, label_text
+from pipelines.supervision.periodic_programs import RepeatedPrograms
 from pipelines.supervision.restarts import RestartPolicy
 from pipelines.supervision.run_lock import run_locks
 from pipelines.supervision.supervisor import StreamOutcome, Supervisor
@@ -179,7 +179,7 @@ def _supervise(
     options = planned[0].options
     configs = {each.options.pipeline: each.config for each in planned if each.config}
     alarms = _Alarms(configs, options.env)
-    printer = Printer(mark_json if options.log_format == "json" else mark_text)
+    printer = Printer(label_json if options.log_format == "json" else label_text)
     supervisor = Supervisor(policy, printer, alarms.tell)
     programs = [
         _program(each.options, stream, cluster)
@@ -212,7 +212,7 @@ def _clusters(config: PipelineConfig | None, stream: Query) -> tuple[str | None,
 def _program(options: CommonOptions, stream: Query, cluster: str | None) -> Program:
     name = f"{stream}@{cluster}" if cluster else stream
     more = [f"--cluster={cluster}"] if cluster else []
-    return Program(StreamName(options.pipeline, name), command_of(options, STREAMS[stream].job, *more))
+    return Program(ProgramName(options.pipeline, name), command_of(options, STREAMS[stream].job, *more))
 
 
 @dataclass

@@ -104,7 +104,7 @@ def _of_stages(pipeline: PipelineView) -> Iterator[Concern]:
     for stage in pipeline.cluster.value.stages if pipeline.cluster.value else ():
         diagnosis = stage.diagnosis
         if diagnosis.cause not in _FINE:
-            words = f"{stage.evidence.name}: {diagnosis.cause.replace('_', ' ')}: {diagnosis.evidence[0]}"
+            words = f"{stage.facts.name}: {diagnosis.cause.replace('_', ' ')}: {diagnosis.symptoms[0]}"
             yield Concern(severity_of(stage), "lag", words, diagnosis.advice)
 
 
@@ -115,11 +115,11 @@ def utc(instant: datetime) -> str:
 
 def severity_of(stage: DiagnosedStage) -> Severity:
     """Return how much a stage's lag needs a person."""
-    cause, evidence = stage.diagnosis.cause, stage.evidence
+    cause, facts = stage.diagnosis.cause, stage.facts
     if cause in _FINE:
         return "passed"
     # A pipeline that nobody has started yet is no accident.
-    is_new = cause == "stopped" and evidence.stream is None and evidence.refusal is None
+    is_new = cause == "stopped" and facts.stream is None and facts.refusal is None
     return "failed" if cause in _BAD and not is_new else "warned"
 
 

@@ -15,7 +15,7 @@ from pipelines.console.batch_chart import batch_chart
 from pipelines.console.concerns import SEVERITIES, Judged, concerns, judged, severity_of, utc
 from pipelines.console.view import LakeView, PipelineView
 from pipelines.durations import about
-from pipelines.lag.evidence import Evidence, PartitionLag
+from pipelines.lag.stage_facts import PartitionLag, StageFacts
 from pipelines.lag.texts import caught_up_text, least_retention, rate_text
 from pipelines.records.reasons import REASONS
 from pipelines.report.render.jinja import template
@@ -144,8 +144,8 @@ def _common(view: LakeView | None, now: datetime, site: Site, up: str) -> dict[s
     }
 
 
-def _most_behind(evidence: Evidence) -> list[PartitionLag]:
-    numbered = [each for each in evidence.partitions if each.partition is not None]
+def _most_behind(facts: StageFacts) -> list[PartitionLag]:
+    numbered = [each for each in facts.partitions if each.partition is not None]
     worst = sorted(numbered, key=lambda each: each.records, reverse=True)[:_MOST_PARTITIONS]
     return sorted(worst, key=lambda each: each.partition or 0)
 

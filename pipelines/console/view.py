@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from pipelines.config.values import RackMode
 from pipelines.lag.diagnosis import Cause
-from pipelines.lag.evidence import Evidence
+from pipelines.lag.stage_facts import StageFacts
 from pipelines.ledger.certifications import Verdict
 from pipelines.ledger.overview import PipelineLedger
 from pipelines.report.model.records import QuarantineReason
@@ -71,7 +71,7 @@ class LakeFigures:
         publish_query: the id of the publishing query; None if it never ran.
     """
 
-    streams: tuple[Evidence, ...] = ()
+    streams: tuple[StageFacts, ...] = ()
     quarantine: tuple[QuarantineReason, ...] = ()
     quarantine_state: str | None = None
     withholds: bool = False
@@ -84,13 +84,13 @@ class DiagnosisTexts:
 
     Attributes:
         cause: the cause; `none` if it is not behind.
-        evidence: what points to it.
+        symptoms: what points to it.
         confidence: from 0 to 1, as in `pipelines.lag.diagnosis`.
         advice: what helps; empty if nothing has to be done.
     """
 
     cause: Cause
-    evidence: tuple[str, ...]
+    symptoms: tuple[str, ...]
     confidence: float
     advice: str = ""
 
@@ -99,7 +99,7 @@ class DiagnosisTexts:
 class DiagnosedStage:
     """How far a stage is behind, and why, as `oncelake lag` says it."""
 
-    evidence: Evidence
+    facts: StageFacts
     diagnosis: DiagnosisTexts
 
 

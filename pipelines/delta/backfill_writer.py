@@ -25,7 +25,7 @@ from pipelines.fault_points import Point, reach
 from pipelines.records.watermark import ALWAYS
 from pipelines.runtime.system_clock import Clock
 from pipelines.spark.checkpoints import QueryFiles
-from pipelines.spark.ingest_plans import Plan
+from pipelines.spark.ingest_plans import MicroBatchPlan
 
 Records = TypeVar("Records")
 Records_contra = TypeVar("Records_contra", contravariant=True)
@@ -50,7 +50,7 @@ class _Ingest:
     planned: datetime | None = None
 
 
-class Draft(Protocol):
+class AppendTransaction(Protocol):
     """A transaction on bronze, see `pipelines.delta.transaction.Transaction`."""
 
     def number_taken(self, application: str) -> int:
@@ -72,7 +72,7 @@ class IngestCheckpoint(Protocol):
     def files(self) -> QueryFiles:
         """Return what it says."""
 
-    def plan(self, batch: int) -> Plan | None:
+    def plan(self, batch: int) -> MicroBatchPlan | None:
         """Return the plan of a micro-batch; None if there is none."""
 
 
@@ -83,7 +83,7 @@ class BackfillTable(IngestCheckpoint, Clock, Protocol[Records_contra]):
         """Return the checkpoints of the other ingests that write to bronze: one for each further cluster."""
 
     def begin(self) -> Any:
-        """Begin a transaction on the newest version, a `Draft`."""
+        """Begin a transaction on the newest version, an `AppendTransaction`."""
 
     def write(self, draft: Any, records: Records_contra, at: datetime) -> int:
         """Write records as of a moment to files that no commit names; return how many."""
@@ -134,7 +134,7 @@ class BackfillWriter(Generic[Records]):
                 another run has taken over.
         """
         for _ in range(_ATTEMPTS):
-            draft: Draft = self.table.begin()
+            draft: AppendTransaction = self.table.begin()
             at = self._next(draft)
             rows = self.table.write(draft, records, at)
             reach(Point.CHUNK_DRAFTED)
@@ -148,7 +148,7 @@ class BackfillWriter(Generic[Records]):
             " raise ingest.trigger_interval, and start again: what was written stays"
         )
 
-    def _next(self, transaction: Draft) -> datetime:
+    def _next(self, transaction: AppendTransaction) -> datetime:
         """Return an ingestion that follows all in the table.
 
         It lies before a planned micro-batch only if that one does not come.
@@ -156,12 +156,12 @@ class BackfillWriter(Generic[Records]):
         following = max(self.newest, _committed(self.table, transaction)) + _NEXT
         return following if self.stands_still else max(following, self.table.now())
 
-    def _commit(self, draft: Draft, at: datetime, stamp: Stamp) -> bool:
+    def _commit(self, draft: AppendTransaction, at: datetime, stamp: Stamp) -> bool:
         """Commit what was written in its turn; return False, with nothing committed, if that has passed."""
         until = self.table.elapsed_s() + _WAIT_S
         while True:
             self.require()
-            transaction: Draft = self.table.begin()
+            transaction: AppendTransaction = self.table.begin()
             self._require_same_retention()
             # A commit of an ingest is a conflict from here on.
             ingest = _ingest(self.table, transaction)
@@ -219,12 +219,12 @@ def newest_ingestion(table: BackfillTable[Any]) -> datetime:
     return max(committed, table.newest_since(committed) or ALWAYS)
 
 
-def _committed(table: BackfillTable[Any], transaction: Draft) -> datetime:
+def _committed(table: BackfillTable[Any], transaction: AppendTransaction) -> datetime:
     """Return when the last micro-batch that an ingest has committed was planned."""
     return max(_ingest(each, transaction).committed for each in (table, *table.others()))
 
 
-def _ingest(checkpoint: IngestCheckpoint, transaction: Draft) -> _Ingest:
+def _ingest(checkpoint: IngestCheckpoint, transaction: AppendTransaction) -> _Ingest:
     """Return where an ingest is; its next commit is then a conflict for the transaction."""
     query = checkpoint.files().query
     if query is None:

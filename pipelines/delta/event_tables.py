@@ -15,14 +15,14 @@ from pipelines.delta.table_properties import (
     DAYS,
     DEDUP,
     TEN_YEARS,
-    hidden,
+    history_retention,
+    json_from_hex,
     keep_versions,
-    parsed,
-    readable_for,
+    parse_property,
     set_table_property,
     statistics_of,
     table_property,
-    unhidden_texts,
+    to_hex,
 )
 from pipelines.delta.tables import ensure_table, exists, shape
 from pipelines.delta.zone_rules import keep_rules, require_same_rules
@@ -50,10 +50,10 @@ def ensure_speed(pipeline: Pipeline) -> None:
     spark = pipeline.spark
     path = pipeline.table("speed")
     configured = _dedup(pipeline)
-    encoded = hidden(json.dumps(configured))
+    encoded = to_hex(json.dumps(configured))
     stored = table_property(spark, path, DEDUP) if exists(spark, path) else encoded
     if stored is not None:
-        _same_dedup(path, parsed(path, DEDUP, stored, unhidden_texts), configured)
+        _same_dedup(path, parse_property(path, DEDUP, stored, json_from_hex), configured)
     schema = events_schema(pipeline.contract)
     looked_up = (*pipeline.contract.key, pipeline.contract.event_time, *shape(ORIGIN_COLUMNS).names)
     properties = {
@@ -84,7 +84,7 @@ def by_clock_since(pipeline: Pipeline) -> datetime:
         if exists(pipeline.spark, path)
         else ALWAYS.isoformat()
     )
-    return NOT_YET if since is None else parsed(path, BY_CLOCK_SINCE, since, aware)
+    return NOT_YET if since is None else parse_property(path, BY_CLOCK_SINCE, since, aware)
 
 
 def require_same_dedup(pipeline: Pipeline) -> None:
@@ -96,7 +96,7 @@ def require_same_dedup(pipeline: Pipeline) -> None:
     path = pipeline.table("speed")
     stored = table_property(pipeline.spark, path, DEDUP) if exists(pipeline.spark, path) else None
     if stored is not None:
-        _same_dedup(path, parsed(path, DEDUP, stored, unhidden_texts), _dedup(pipeline))
+        _same_dedup(path, parse_property(path, DEDUP, stored, json_from_hex), _dedup(pipeline))
 
 
 def aware(text: str) -> datetime:
@@ -152,14 +152,14 @@ def ensure_batch(pipeline: Pipeline) -> None:
     """
     spark, contract = pipeline.spark, pipeline.contract
     table, schema = pipeline.table("batch"), events_schema(contract)
-    encoded, is_new = hidden(json.dumps(_days(contract))), not exists(spark, table)
+    encoded, is_new = to_hex(json.dumps(_days(contract))), not exists(spark, table)
     stored = encoded if is_new else _same_days(spark, table, contract)
     ensure_table(
         spark,
         table,
         schema,
         partitions=["_event_date"],
-        properties={**readable_for(TEN_YEARS), DAYS: encoded},
+        properties={**history_retention(TEN_YEARS), DAYS: encoded},
     )
     if stored != encoded:
         set_table_property(spark, table, DAYS, encoded)
@@ -183,7 +183,7 @@ def require_same_days(pipeline: Pipeline) -> None:
 def _same_days(spark: SparkSession, table: str, contract: DataContract) -> str | None:
     """Return the rule that the table remembers, hidden; None for one that was made before it did."""
     stored = table_property(spark, table, DAYS)
-    changes = _changes(parsed(table, DAYS, stored, unhidden_texts), _days(contract)) if stored else []
+    changes = _changes(parse_property(table, DAYS, stored, json_from_hex), _days(contract)) if stored else []
     if changes and not DeltaTable.forPath(spark, table).toDF().isEmpty():
         raise ConfigError(
             f"{table}: its days were built by another rule than the contract has now. {'; '.join(changes)}."

@@ -18,7 +18,7 @@ from pyspark.sql.readwriter import DataFrameWriter
 
 from pipelines.delta.commits import commit_at
 from pipelines.delta.epochs import Commit, Stamp
-from pipelines.delta.fencing import Restored, claimed, restored, rows_deleted, written
+from pipelines.delta.fencing import Restored, claim_table, restore_table, rows_deleted, write_fenced
 from pipelines.delta.io import days_condition
 from pipelines.delta.table_properties import keep_versions
 from pipelines.delta.transaction import Transaction
@@ -73,7 +73,7 @@ def claim(spark: SparkSession, table: str, stamp: Stamp) -> int:
         StaleEpoch: a later epoch has claimed it.
         InfrastructureError: others, who hold no epoch, wrote to the table at each try.
     """
-    return claimed(_Table(spark, table), stamp)
+    return claim_table(_Table(spark, table), stamp)
 
 
 def append_fenced(rows: DataFrame, table: str, stamp: Stamp) -> int:
@@ -165,7 +165,7 @@ def restore_fenced(
         SourceError: that version is gone, or files of it are.
         InfrastructureError: others, who hold no epoch, wrote to the table at each try.
     """
-    outcome = restored(_Table(spark, table), to, stamp, days)
+    outcome = restore_table(_Table(spark, table), to, stamp, days)
     if outcome.has_differed:
         # Apart: for a conflict of this one the commit, whose number is taken now, is not made again.
         keep_versions(spark, table)
@@ -189,4 +189,4 @@ def _stamped(rows: DataFrame, stamp: Stamp) -> DataFrameWriter:
 
 
 def _written(writer: DataFrameWriter, spark: SparkSession, table: str, stamp: Stamp) -> int:
-    return written(_Table(spark, table), lambda: writer.save(table), stamp)
+    return write_fenced(_Table(spark, table), lambda: writer.save(table), stamp)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from pipelines.delta.conflicts import TABLE_CHANGED, retry_conflicts
 from pipelines.delta.epochs import Commit, Stamp
 from pipelines.delta.io import days_condition
-from pipelines.delta.transaction import File, refused, stale
+from pipelines.delta.transaction import File, raising_stale_epoch, stale_epoch_error
 
 
 class FencedTransaction(Protocol):
@@ -74,7 +74,7 @@ class Restored(NamedTuple):
     has_differed: bool
 
 
-def claimed(table: FencedTable, stamp: Stamp) -> int:
+def claim_table(table: FencedTable, stamp: Stamp) -> int:
     """Make a table refuse the commits of all earlier epochs; see `pipelines.delta.fenced_commits.claim`."""
     return retry_conflicts(table.path, lambda: table.begin().commit([], stamp), pause=table.pause)
 
@@ -107,10 +107,10 @@ def rows_deleted(
     deleting = stamps("delete")
     # Of rows that are looked for again, a conflict of any kind is none.
     save = partial(retry_conflicts, table.path, lambda: delete(deleting), pause=table.pause)
-    return written(table, save, deleting)
+    return write_fenced(table, save, deleting)
 
 
-def written(table: FencedTable, save: Callable[[], None], stamp: Stamp) -> int:
+def write_fenced(table: FencedTable, save: Callable[[], None], stamp: Stamp) -> int:
     """Write to a table by a command of Delta that takes a stamp's number; return the version that it made.
 
     Args:
@@ -122,21 +122,21 @@ def written(table: FencedTable, save: Callable[[], None], stamp: Stamp) -> int:
         StaleEpoch: a later epoch has claimed the table. Nothing was written.
     """
     before = table.version()
-    with refused(table.path):
+    with raising_stale_epoch(table.path):
         retry_conflicts(table.path, save, TABLE_CHANGED, table.pause)
     # Delta has left it out without a word if the table knew a later number.
     versions = [commit.version for commit in table.commits_since(before) if commit.note == stamp.note]
     if not versions:
-        raise stale(table.path)
+        raise stale_epoch_error(table.path)
     return versions[0]
 
 
-def restored(table: FencedTable, to: int | None, stamp: Stamp, days: Sequence[date] = ()) -> Restored:
+def restore_table(table: FencedTable, to: int | None, stamp: Stamp, days: Sequence[date] = ()) -> Restored:
     """Restore a table, or some of its event days; see `pipelines.delta.fenced_commits.restore_fenced`."""
-    return retry_conflicts(table.path, lambda: _restored(table.begin(), to, stamp, days), pause=table.pause)
+    return retry_conflicts(table.path, lambda: _restore(table.begin(), to, stamp, days), pause=table.pause)
 
 
-def _restored(transaction: FencedTransaction, to: int | None, stamp: Stamp, days: Sequence[date]) -> Restored:
+def _restore(transaction: FencedTransaction, to: int | None, stamp: Stamp, days: Sequence[date]) -> Restored:
     added, removed = transaction.differences(to, days)
     if not added and not removed:
         return Restored(transaction.commit([], stamp), has_differed=False)

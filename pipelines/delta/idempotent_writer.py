@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Draft:
+class DraftedRows:
     """Rows that are written and not committed.
 
     Attributes:
@@ -44,7 +44,7 @@ class BatchRows(NamedTuple):
 
 
 @dataclass
-class OnceWriter:
+class IdempotentWriter:
     """What a query has appended to one table since it was started here.
 
     With each commit Delta keeps the query's id, which lives as long as its checkpoint, and the number of the
@@ -104,12 +104,12 @@ class OnceWriter:
         self._count(batch, self.committed_rows(spark, query, batch))
         return True
 
-    def draft(self, rows: DataFrame) -> Draft:
+    def draft(self, rows: DataFrame) -> DraftedRows:
         """Write the rows of a micro-batch to files that no reader sees before `commit`."""
         transaction = Transaction(rows.sparkSession, self.table)
-        return Draft(transaction, transaction.write(rows))
+        return DraftedRows(transaction, transaction.write(rows))
 
-    def commit(self, draft: Draft, batch: int, **notes: int | None) -> None:
+    def commit(self, draft: DraftedRows, batch: int, **notes: int | None) -> None:
         """Make what was drafted a part of the table.
 
         Args:

@@ -13,12 +13,12 @@ from pipelines.delta.table_properties import (
     APPEND_ONLY,
     CHANGE_DATA_FEED,
     TOPIC_ID,
-    parsed,
+    from_hex,
+    parse_property,
     properties_of_clusters,
     statistics_of,
     table_property,
     topic_key,
-    unhidden,
 )
 from pipelines.delta.tables import ensure_table, exists, shape
 from pipelines.errors import SourceError
@@ -80,14 +80,16 @@ def first_topic_of_bronze(pipeline: Pipeline) -> str | None:
 def _topic_of(pipeline: Pipeline, cluster: str | None) -> str | None:
     table, key = pipeline.table("bronze"), topic_key(cluster)
     topic_id = table_property(pipeline.spark, table, key)
-    return None if topic_id is None else parsed(table, key, topic_id, unhidden)
+    return None if topic_id is None else parse_property(table, key, topic_id, from_hex)
 
 
 def topics_of_bronze(pipeline: Pipeline) -> dict[str | None, str]:
     """Return Kafka's id of the topic of each cluster that bronze was filled from; None is the first."""
     table = pipeline.table("bronze")
     by_cluster = properties_of_clusters(pipeline.spark, table, TOPIC_ID)
-    return {name: parsed(table, topic_key(name), found, unhidden) for name, found in by_cluster.items()}
+    return {
+        name: parse_property(table, topic_key(name), found, from_hex) for name, found in by_cluster.items()
+    }
 
 
 def require_table(pipeline: Pipeline, layer: Literal["bronze", "quarantine"]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.idempotent_writer import Draft, OnceWriter
+from pipelines.delta.idempotent_writer import DraftedRows, IdempotentWriter
 from pipelines.delta.stream_check import SpeedCheck
 from pipelines.spark.checkpoints import reads_more
 
@@ -26,8 +26,8 @@ class SpeedWriter:
     """
 
     checkpoint: str
-    events: OnceWriter
-    broken: OnceWriter
+    events: IdempotentWriter
+    broken: IdempotentWriter
     quarantined: int | None
 
     @classmethod
@@ -36,8 +36,8 @@ class SpeedWriter:
         begun = check.files.in_flight
         return cls(
             check.files.path,
-            OnceWriter(config.table("speed"), begun),
-            OnceWriter(config.table("quarantine"), begun),
+            IdempotentWriter(config.table("speed"), begun),
+            IdempotentWriter(config.table("quarantine"), begun),
             check.quarantined,
         )
 
@@ -50,7 +50,7 @@ class SpeedWriter:
         self.broken.append(rows, batch, count)
         self.quarantined = batch
 
-    def draft(self, rows: DataFrame, batch: int) -> Draft | None:
+    def draft(self, rows: DataFrame, batch: int) -> DraftedRows | None:
         """Write the events of a micro-batch to files that no reader sees before `add`.
 
         The micro-batch is computed, and its state kept, in any case.
@@ -66,7 +66,7 @@ class SpeedWriter:
             return None
         return self.events.draft(rows)
 
-    def add(self, draft: Draft, batch: int) -> None:
+    def add(self, draft: DraftedRows, batch: int) -> None:
         """Make the events of a micro-batch a part of the speed layer, if it has any or has read anything.
 
         Raises:

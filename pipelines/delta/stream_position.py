@@ -16,7 +16,7 @@ from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import shape, small_frame, version
 from pipelines.records.decode import RECORD_ID
 from pipelines.records.watermark import HELD_BACK
-from pipelines.spark.checkpoints import damaged, offsets_of, query_files, sources_of
+from pipelines.spark.checkpoints import damaged_file_error, offsets_of, query_files, sources_of
 from pipelines.spark.pipeline import Pipeline
 
 _FILE: Final = "_file"
@@ -187,5 +187,7 @@ def positions_of(offsets: str, path: str) -> list[Position | None]:
 def _position(offset: dict[str, Any], path: str) -> Position:
     version, index, is_start = (offset.get(key) for key in ("reservoirVersion", "index", "isStartingVersion"))
     if type(version) is not int or type(index) is not int or type(is_start) is not bool:
-        raise damaged(path, "reservoirVersion, index and isStartingVersion of each source, as Delta has them")
+        raise damaged_file_error(
+            path, "reservoirVersion, index and isStartingVersion of each source, as Delta has them"
+        )
     return Position(version, is_start, not is_start and index < _FIRST_FILE)

@@ -32,18 +32,18 @@ SERVES: Final = "oncelake.serves"
 
 APPEND_ONLY: Final = "delta.appendOnly"
 CHANGE_DATA_FEED: Final = "delta.enableChangeDataFeed"
-LOG_KEPT: Final = "delta.logRetentionDuration"
-REMOVED_FILES: Final = "delta.deletedFileRetentionDuration"
+LOG_RETENTION: Final = "delta.logRetentionDuration"
+DELETED_FILE_RETENTION: Final = "delta.deletedFileRetentionDuration"
 STATISTICS: Final = "delta.dataSkippingStatsColumns"
 
 T = TypeVar("T")
 
-_LONGEST_SHOWN: Final = 100
+_MAX_SHOWN: Final = 100
 TEN_YEARS: Final = timedelta(days=3650)
 _ORDERED: Final = (NumericType, StringType, DateType, TimestampType, TimestampNTZType)
 _HOUR: Final = timedelta(hours=1)
 _INTERVAL: Final = re.compile(r"interval ([0-9]{1,18}) (hour|day)s?")
-_LONGEST: Final = 10_000_000
+_MAX_INTERVAL: Final = 10_000_000
 
 PROPERTIES: Final[Mapping[Literal["bronze", "speed", "batch", "serving"], Mapping[str, str]]] = {
     "bronze": {
@@ -75,14 +75,14 @@ PROPERTIES: Final[Mapping[Literal["bronze", "speed", "batch", "serving"], Mappin
 """What each property of Oncelake's own keeps, by the table that has it."""
 
 
-def key_of_cluster(key: str, cluster: str | None) -> str:
+def property_of_cluster(key: str, cluster: str | None) -> str:
     """Return the property that is `key` for the first cluster, for a cluster."""
     return key if cluster is None else f"{key}.{cluster}"
 
 
 def topic_key(cluster: str | None) -> str:
     """Return the property that keeps the id of a cluster's topic."""
-    return key_of_cluster(TOPIC_ID, cluster)
+    return property_of_cluster(TOPIC_ID, cluster)
 
 
 def statistics_of(schema: StructType, paths: Iterable[str]) -> dict[str, str]:
@@ -99,18 +99,18 @@ def statistics_of(schema: StructType, paths: Iterable[str]) -> dict[str, str]:
     return {STATISTICS: ",".join(map(name, ordered))}
 
 
-def readable_for(duration: timedelta) -> dict[str, str]:
+def history_retention(duration: timedelta) -> dict[str, str]:
     """Return the properties of a table whose versions can be named for so long.
 
     Delta reads no version by its number that is older than removed files are kept, whatever is there.
     """
     interval = f"interval {-(-duration // _HOUR)} hours"
-    return {LOG_KEPT: interval, REMOVED_FILES: interval}
+    return {LOG_RETENTION: interval, DELETED_FILE_RETENTION: interval}
 
 
-def removed_files_kept(spark: SparkSession, path: str) -> timedelta | None:
+def deleted_file_retention(spark: SparkSession, path: str) -> timedelta | None:
     """Return how long a table remembers removed files; None if it does not say, or not in hours or days."""
-    text = table_property(spark, path, REMOVED_FILES)
+    text = table_property(spark, path, DELETED_FILE_RETENTION)
     return retention_in(text) if text else None
 
 
@@ -118,7 +118,7 @@ def retention_in(text: str) -> timedelta | None:
     """Return how long a property of Delta says that something is kept; None if not in hours or days."""
     match = _INTERVAL.fullmatch(text)
     # Of what is beyond a thousand years nobody asks how far.
-    return timedelta(**{f"{match[2]}s": min(int(match[1]), _LONGEST)}) if match else None
+    return timedelta(**{f"{match[2]}s": min(int(match[1]), _MAX_INTERVAL)}) if match else None
 
 
 def keep_versions(
@@ -134,11 +134,11 @@ def keep_versions(
         duration: for how long. A table whose commits are many is to forget them at last.
         is_shared: whether others may want to keep versions for longer; but for ten years nobody does.
     """
-    retention = removed_files_kept(spark, path)
+    retention = deleted_file_retention(spark, path)
     if is_shared and retention is not None and duration < retention < TEN_YEARS:
         return
-    if retention != duration or table_property(spark, path, LOG_KEPT) is None:
-        set_table_properties(spark, path, readable_for(duration))
+    if retention != duration or table_property(spark, path, LOG_RETENTION) is None:
+        set_table_properties(spark, path, history_retention(duration))
 
 
 def table_property(spark: SparkSession, path: str, key: str) -> str | None:
@@ -169,7 +169,7 @@ def properties_of_clusters(spark: SparkSession, path: str, key: str) -> dict[str
         )
     metadata = json.loads(newest.metadata().json())["metaData"]
     found: dict[str, str] = metadata.get("configuration", {})
-    beginning = key_of_cluster(key, "")
+    beginning = property_of_cluster(key, "")
     by_cluster: dict[str | None, str] = {None: found[key]} if key in found else {}
     for property_name, value in found.items():
         if property_name.startswith(beginning):
@@ -177,7 +177,7 @@ def properties_of_clusters(spark: SparkSession, path: str, key: str) -> dict[str
     return by_cluster
 
 
-def parsed(path: str, key: str, text: str, parse: Callable[[str], T]) -> T:
+def parse_property(path: str, key: str, text: str, parse: Callable[[str], T]) -> T:
     """Return what a property of Oncelake's own says.
 
     Args:
@@ -193,7 +193,7 @@ def parsed(path: str, key: str, text: str, parse: Callable[[str], T]) -> T:
         return parse(text)
     except (ValueError, RecursionError):
         raise SourceError(
-            f"{path}: property {key}: found {text[:_LONGEST_SHOWN]!r}, expected it as Oncelake writes it (see"
+            f"{path}: property {key}: found {text[:_MAX_SHOWN]!r}, expected it as Oncelake writes it (see"
             " docs/tables.md): somebody has set it. Nothing was changed. Set it to what it was, as in the"
             " table's history or a backup"
         ) from None
@@ -222,7 +222,7 @@ def ensure_table_property(spark: SparkSession, path: str, key: str, value: str) 
         set_table_property(spark, path, key, value)
 
 
-def hidden(value: str) -> str:
+def to_hex(value: str) -> str:
     """Return a value as a table property keeps it.
 
     Spark shows asterisks for one with `url` or `token` in it.
@@ -230,8 +230,8 @@ def hidden(value: str) -> str:
     return value.encode().hex()
 
 
-def unhidden(encoded: str) -> str:
-    """Return what `hidden` made a property of.
+def from_hex(encoded: str) -> str:
+    """Return what `to_hex` made a property of.
 
     Raises:
         ValueError: it did not make this one.
@@ -239,13 +239,13 @@ def unhidden(encoded: str) -> str:
     return bytes.fromhex(encoded).decode()
 
 
-def unhidden_texts(encoded: str) -> Mapping[str, str]:
-    """Return the JSON object of texts that `hidden` made a property of.
+def json_from_hex(encoded: str) -> Mapping[str, str]:
+    """Return the JSON object of texts that `to_hex` made a property of.
 
     Raises:
         ValueError: it is none.
     """
-    value = json.loads(unhidden(encoded))
+    value = json.loads(from_hex(encoded))
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise ValueError("no JSON object of texts")
     return value

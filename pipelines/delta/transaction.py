@@ -203,7 +203,7 @@ class Transaction:
         scala_actions = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(listed).toSeq()
         if self._written is not None:
             scala_actions = self._written.appendedAll(scala_actions)
-        with refused(self.table):
+        with raising_stale_epoch(self.table):
             return int(self._inner.commit(scala_actions, operation))
 
     def _file(self, url: str) -> HadoopFile:
@@ -250,7 +250,7 @@ def _only(files: DataFrame, others: DataFrame) -> list[File]:
 
 
 @contextmanager
-def refused(table: str) -> Iterator[None]:
+def raising_stale_epoch(table: str) -> Iterator[None]:
     """Say of a commit that a later epoch has overtaken that it was.
 
     Raises:
@@ -259,7 +259,7 @@ def refused(table: str) -> Iterator[None]:
     try:
         yield
     except ConcurrentTransactionException:
-        raise stale(table) from None
+        raise stale_epoch_error(table) from None
 
 
 def require_newer(table: str, taken: int, stamp: Stamp) -> None:
@@ -274,10 +274,10 @@ def require_newer(table: str, taken: int, stamp: Stamp) -> None:
         StaleEpoch: it is not.
     """
     if taken >= stamp.number:
-        raise stale(table)
+        raise stale_epoch_error(table)
 
 
-def stale(table: str) -> StaleEpoch:
+def stale_epoch_error(table: str) -> StaleEpoch:
     """Return what is said of a commit of an earlier epoch than the table's."""
     return StaleEpoch(
         f"{table}: this run lost its lease to a later one, so it writes nothing more and certifies nothing."

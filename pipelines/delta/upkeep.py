@@ -15,9 +15,9 @@ from pipelines.delta.fenced_commits import USER_METADATA, delete_rows_fenced
 from pipelines.delta.io import read
 from pipelines.delta.table_properties import (
     APPEND_ONLY,
-    REMOVED_FILES,
+    DELETED_FILE_RETENTION,
+    deleted_file_retention,
     ensure_table_property,
-    removed_files_kept,
     set_table_properties,
     table_property,
 )
@@ -121,9 +121,9 @@ def vacuum(spark: SparkSession, table: str, after: timedelta, until: int | None 
     Returns:
         The files that were removed.
     """
-    if after > (removed_files_kept(spark, table) or DELTAS_OWN):
+    if after > (deleted_file_retention(spark, table) or DELTAS_OWN):
         # Delta forgets when a file was removed as soon as this time is over, whatever the options of VACUUM.
-        ensure_table_property(spark, table, REMOVED_FILES, f"interval {_hours(after)} hours")
+        ensure_table_property(spark, table, DELETED_FILE_RETENTION, f"interval {_hours(after)} hours")
     before = version(spark, table)
     _vacuum(spark, table, after)
     if until is not None:

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.delta.io import read
-from pipelines.delta.table_properties import ZONE_RULES, parsed, set_table_property, table_property
+from pipelines.delta.table_properties import ZONE_RULES, parse_property, set_table_property, table_property
 from pipelines.errors import SourceError
 
 _CHANGE: Final = re.compile(r"([0-9]{1,10})([+-][0-9]{1,5})")
@@ -77,7 +77,9 @@ def require_same_rules(spark: SparkSession, table: str, zone: str) -> str | None
         return None
     spans = []
     if stored_rules:
-        spans = parsed(table, ZONE_RULES, stored_rules, lambda rules: days_that_differ(rules, current_rules))
+        spans = parse_property(
+            table, ZONE_RULES, stored_rules, lambda rules: days_that_differ(rules, current_rules)
+        )
     if spans:
         of_them = " OR ".join(f"_event_date BETWEEN DATE'{first}' AND DATE'{last}'" for first, last in spans)
         days = read(spark, table).where(of_them)

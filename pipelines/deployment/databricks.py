@@ -6,7 +6,7 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from pipelines import __version__
-from pipelines.deployment.described import StreamProcess
+from pipelines.deployment.deployment_model import StreamProcess
 from pipelines.deployment.files import DeploymentFile, json_file
 from pipelines.deployment.pods import Pods
 from pipelines.errors import AuditFailed, ConfigError

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from pipelines.deployment.described import StreamProcess
+from pipelines.deployment.deployment_model import StreamProcess
 from pipelines.deployment.files import DeploymentFile, Document, yaml_file
 from pipelines.deployment.pods import Pods, cron, failing_for_good
 from pipelines.errors import AuditFailed, ConfigError, SourceError

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pipelines import __version__
 from pipelines.config.references import variables_in
-from pipelines.deployment.described import Described, StreamProcess
+from pipelines.deployment.deployment_model import Described, StreamProcess
 from pipelines.deployment.files import Document
 from pipelines.errors import ConfigError
 

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
-from pipelines.deployment.described import Described, StreamProcess
+from pipelines.deployment.deployment_model import Described, StreamProcess
 from pipelines.deployment.files import DeploymentFile
 from pipelines.deployment.pods import cron
 from pipelines.errors import ConfigError

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pipelines import __version__
 from pipelines.config.streams import STREAMS
-from pipelines.deployment.described import StreamProcess
+from pipelines.deployment.deployment_model import StreamProcess
 from pipelines.deployment.files import DeploymentFile, Document, yaml_file
 from pipelines.deployment.pods import STOP_WITHIN_S, Pods, cron
 from pipelines.errors import ConfigError

@@ -5,11 +5,11 @@ from datetime import timedelta
 from typing import Final
 
 from pipelines.config.commands import command
+from pipelines.doctor.check_list import CheckRegistrar
 from pipelines.doctor.findings import Finding
 from pipelines.doctor.pipeline_facts import PipelineFacts, StreamFacts, TopicFacts
-from pipelines.doctor.registry import Shelf
 from pipelines.durations import about
-from pipelines.kafka.topic_description import (
+from pipelines.kafka.topic_state import (
     CLEANUP,
     IN_SYNC,
     LARGEST,
@@ -23,8 +23,8 @@ _KEPT: Final = "How the topic is kept"
 _RUNS: Final = 3
 _MOST: Final = 10
 
-_SHELF: Final = Shelf("cluster", ("topic",))
-_SHELF.answers(
+_CHECKS: Final = CheckRegistrar("cluster", ("topic",))
+_CHECKS.register_probe_failure(
     "cluster_answers",
     "Does the cluster answer, and is there the topic?",
     "The cluster does not answer",
@@ -33,7 +33,7 @@ _SHELF.answers(
 )
 
 
-@_SHELF.check(
+@_CHECKS.check(
     "rights_suffice", "May this client read the topic and its settings?", "error", "Rights on the cluster"
 )
 def _rights_suffice(facts: PipelineFacts) -> Iterator[Finding]:
@@ -55,7 +55,7 @@ def _rights_suffice(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-@_SHELF.check("partitions_have_leaders", "Has each partition a leader?", "error", _KEPT)
+@_CHECKS.check("partitions_have_leaders", "Has each partition a leader?", "error", _KEPT)
 def _partitions_have_leaders(facts: PipelineFacts) -> Iterator[Finding]:
     topic = _topic(facts)
     if offline := [each.number for each in topic.racked.partitions if each.leader is None]:
@@ -67,7 +67,7 @@ def _partitions_have_leaders(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-@_SHELF.check("replicas_are_in_sync", "Are all replicas in sync?", "warning", _KEPT)
+@_CHECKS.check("replicas_are_in_sync", "Are all replicas in sync?", "warning", _KEPT)
 def _replicas_are_in_sync(facts: PipelineFacts) -> Iterator[Finding]:
     topic = _topic(facts)
     behind = [each.number for each in topic.racked.partitions if len(each.in_sync) < len(each.replicas)]
@@ -80,7 +80,7 @@ def _replicas_are_in_sync(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-@_SHELF.check("replication_factor", "Does each partition survive the loss of a broker?", "warning", _KEPT)
+@_CHECKS.check("replication_factor", "Does each partition survive the loss of a broker?", "warning", _KEPT)
 def _replication_factor(facts: PipelineFacts) -> Iterator[Finding]:
     topic = _topic(facts)
     # A single broker has no place for a second replica.
@@ -93,7 +93,7 @@ def _replication_factor(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-@_SHELF.check("min_insync_replicas", "Does min.insync.replicas fit the number of replicas?", "error", _KEPT)
+@_CHECKS.check("min_insync_replicas", "Does min.insync.replicas fit the number of replicas?", "error", _KEPT)
 def _min_insync_replicas(facts: PipelineFacts) -> Iterator[Finding]:
     topic = _topic(facts)
     least, name = topic.description.number(IN_SYNC), topic.racked.name
@@ -115,7 +115,7 @@ def _min_insync_replicas(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-@_SHELF.check(
+@_CHECKS.check(
     "no_unclean_election",
     "Can no replica become the leader that lacks records?",
     "warning",
@@ -133,7 +133,7 @@ def _no_unclean_election(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-@Shelf("cluster", ("topic", "streams")).check(
+@CheckRegistrar("cluster", ("topic", "streams")).check(
     "retention_covers_runs",
     "Does the topic keep records for longer than ingest takes from run to run?",
     "error",
@@ -158,7 +158,7 @@ def _retention_covers_runs(facts: PipelineFacts) -> Iterator[Finding]:
     )
 
 
-@_SHELF.check("retention_is_by_time", "Are records deleted by their age alone?", "warning", _KEPT)
+@_CHECKS.check("retention_is_by_time", "Are records deleted by their age alone?", "warning", _KEPT)
 def _retention_is_by_time(facts: PipelineFacts) -> Iterator[Finding]:
     topic = _topic(facts).description
     size = topic.number(RETENTION_BYTES)
@@ -171,7 +171,7 @@ def _retention_is_by_time(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-@_SHELF.check(
+@_CHECKS.check(
     "gaps_are_as_configured",
     "Does audit.offset_gaps fit how the topic is cleaned?",
     "warning",
@@ -198,7 +198,7 @@ def _gaps_are_as_configured(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-@Shelf("cluster", ("topic", "tables")).check(
+@CheckRegistrar("cluster", ("topic", "tables")).check(
     "topic_is_that_of_bronze",
     "Is the topic the one that bronze was filled from?",
     "error",
@@ -215,7 +215,7 @@ def _topic_is_that_of_bronze(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-@Shelf("cluster", ("topic", "streams")).check(
+@CheckRegistrar("cluster", ("topic", "streams")).check(
     "unread_records_are_there",
     "Does Kafka still have what ingest has not read?",
     "error",
@@ -239,7 +239,7 @@ def _unread_records_are_there(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-@Shelf("cluster", ("topic", "streams")).check(
+@CheckRegistrar("cluster", ("topic", "streams")).check(
     "kafka_has_what_was_read",
     "Does Kafka's log reach as far as ingest has read?",
     "error",
@@ -262,8 +262,8 @@ def _kafka_has_what_was_read(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-_COPIES: Final = Shelf("cluster", ("topic", "dead_letters"))
-_COPIES.answers(
+_DEAD_LETTERS: Final = CheckRegistrar("cluster", ("topic", "dead_letters"))
+_DEAD_LETTERS.register_probe_failure(
     "dead_letter_topic_is_there",
     "Is there the topic of quarantine.dead_letter_topic?",
     "The cluster does not answer",
@@ -272,7 +272,7 @@ _COPIES.answers(
 )
 
 
-@_COPIES.check(
+@_DEAD_LETTERS.check(
     "dead_letters_fit", "Does the dead-letter topic take the largest record of the topic?", "warning", _KEPT
 )
 def _dead_letters_fit(facts: PipelineFacts) -> Iterator[Finding]:
@@ -288,7 +288,7 @@ def _dead_letters_fit(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-@Shelf("racks", ("topic",), "docs/racks.md").check(
+@CheckRegistrar("racks", ("topic",), "docs/racks.md").check(
     "bytes_stay_in_the_rack",
     "Could more bytes stay within the rack (`oncelake rack doctor`)?",
     "warning",

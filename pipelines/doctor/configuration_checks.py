@@ -6,17 +6,17 @@ from typing import Final
 from pipelines.config.clusters import retired
 from pipelines.config.risks import RISKS, RiskName
 from pipelines.config.taken_risks import taken
+from pipelines.doctor.check_list import CLUSTERS, CheckRegistrar
 from pipelines.doctor.findings import Finding, Severity
 from pipelines.doctor.pipeline_facts import PipelineFacts
-from pipelines.doctor.registry import CLUSTERS, Shelf
 from pipelines.durations import format_interval
 
-_SHELF: Final = Shelf("configuration")
-_BEGUN: Final = Shelf("configuration", ("streams",))
+_CHECKS: Final = CheckRegistrar("configuration")
+_BEGUN: Final = CheckRegistrar("configuration", ("streams",))
 _INGEST_TRIGGERS: Final = 3
 
 
-@_SHELF.check(
+@_CHECKS.check(
     "accepted_risks", "Which risks does the pipeline take?", "info", "Settings that should not stay"
 )
 def _accepted_risks(facts: PipelineFacts) -> Iterator[Finding]:
@@ -29,7 +29,7 @@ def _accepted_risks(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-@_SHELF.check(
+@_CHECKS.check(
     "settings_for_one_run",
     "Are settings for a single run, which accept a loss, kept in no file?",
     "warning",
@@ -52,7 +52,7 @@ def _settings_for_one_run(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-@Shelf("configuration", page=CLUSTERS).check(
+@CheckRegistrar("configuration", page=CLUSTERS).check(
     "clusters_not_looked_at", "Which clusters does this run leave out?", "info", "Commands"
 )
 def _clusters_not_looked_at(facts: PipelineFacts) -> Iterator[Finding]:
@@ -73,7 +73,7 @@ def _clusters_not_looked_at(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-@_SHELF.check(
+@_CHECKS.check(
     "nights_wait_for_ingest",
     "Does a nightly run wait for several micro-batches of ingest?",
     "warning",
@@ -103,7 +103,7 @@ def _check_client(name: str, question: str, severity: Severity, risk: RiskName) 
                 f"remove {each.setting}; or add {risk} to accept_risks",
             )
 
-    _SHELF.check(name, question, severity, "Settings that should not stay", risk)(find)
+    _CHECKS.check(name, question, severity, "Settings that should not stay", risk)(find)
 
 
 _check_client(

@@ -4,23 +4,23 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
+from pipelines.doctor.check_list import CheckRegistrar
 from pipelines.doctor.findings import Finding
 from pipelines.doctor.pipeline_facts import PipelineFacts
-from pipelines.doctor.registry import Shelf
 
 _JAVA: Final = "Java and jars"
 _CLOCK: Final = "A clock is behind"
 _SKEW: Final = timedelta(minutes=1)
 
-_SHELF: Final = Shelf("environment")
-_SHELF.answers(
+_CHECKS: Final = CheckRegistrar("environment")
+_CHECKS.register_probe_failure(
     "java_runs",
     "Is there a Java that Spark runs on?",
     _JAVA,
     "set JAVA_HOME to a Java 17 or 21",
     "runtime",
 )
-_SHELF.answers(
+_CHECKS.register_probe_failure(
     "session_starts",
     "Does a Spark session start, and can it keep the contract?",
     _JAVA,
@@ -29,7 +29,7 @@ _SHELF.answers(
 )
 
 
-@Shelf("environment", ("runtime",)).check(
+@CheckRegistrar("environment", ("runtime",)).check(
     "jars_are_whole", "Do the jars have the checksums of conf/jars.lock?", "error", _JAVA
 )
 def _jars_are_whole(facts: PipelineFacts) -> Iterator[Finding]:
@@ -50,7 +50,7 @@ def _jars_are_whole(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-@Shelf("environment", ("tables",)).check(
+@CheckRegistrar("environment", ("tables",)).check(
     "clock_and_bronze",
     "Is this machine's clock no more than ingest.max_clock_behind behind the newest commit of bronze?",
     "error",
@@ -61,7 +61,7 @@ def _clock_and_bronze(facts: PipelineFacts) -> Iterator[Finding]:
         yield Finding("error", facts.tables.clock, "a clock that keeps time", "synchronize it (NTP)")
 
 
-@Shelf("environment", ("store",)).check(
+@CheckRegistrar("environment", ("store",)).check(
     "clock_and_store", "Do the clocks of this machine and of the lake's store agree?", "warning", _CLOCK
 )
 def _clock_and_store(facts: PipelineFacts) -> Iterator[Finding]:
@@ -76,7 +76,7 @@ def _clock_and_store(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-@Shelf("environment", ("topic",)).check(
+@CheckRegistrar("environment", ("topic",)).check(
     "clock_and_broker",
     "Is no record newer than this machine's clock, where brokers set the time (LogAppendTime)?",
     "warning",

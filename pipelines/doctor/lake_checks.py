@@ -6,9 +6,9 @@ from typing import Final
 
 from pipelines.config.commands import command
 from pipelines.config.streams import STREAMS, Query
+from pipelines.doctor.check_list import CheckRegistrar
 from pipelines.doctor.findings import Finding
 from pipelines.doctor.pipeline_facts import PipelineFacts, StreamFacts
-from pipelines.doctor.registry import Shelf
 from pipelines.durations import about, format_interval
 
 _STORE: Final = "The store of the lake"
@@ -18,8 +18,8 @@ NO_NIGHT: Final = timedelta(hours=60)
 _LATE_SHARE: Final = 0.01
 _HOUR: Final = timedelta(hours=1)
 
-_SHELF: Final = Shelf("store", ("store",))
-_SHELF.answers(
+_CHECKS: Final = CheckRegistrar("store", ("store",))
+_CHECKS.register_probe_failure(
     "store_takes_commits",
     "Can a commit be written under lake.root/ops?",
     _STORE,
@@ -28,7 +28,7 @@ _SHELF.answers(
 )
 
 
-@_SHELF.check("put_if_absent", "Does the store refuse to write a commit over another?", "error", _STORE)
+@_CHECKS.check("put_if_absent", "Does the store refuse to write a commit over another?", "error", _STORE)
 def _put_if_absent(facts: PipelineFacts) -> Iterator[Finding]:
     if facts.store and facts.store.takes_over:
         yield Finding(
@@ -40,7 +40,7 @@ def _put_if_absent(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-@_SHELF.check("store_deletes", "Can a file of the lake be deleted?", "warning", _STORE)
+@_CHECKS.check("store_deletes", "Can a file of the lake be deleted?", "warning", _STORE)
 def _store_deletes(facts: PipelineFacts) -> Iterator[Finding]:
     if facts.store and not facts.store.is_clean:
         yield Finding(
@@ -51,7 +51,7 @@ def _store_deletes(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-@Shelf("tables", ("logs",)).check(
+@CheckRegistrar("tables", ("logs",)).check(
     "commits_are_whole", "Are the newest commits of each table whole?", "error", "A commit is damaged"
 )
 def _commits_are_whole(facts: PipelineFacts) -> Iterator[Finding]:
@@ -64,8 +64,8 @@ def _commits_are_whole(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-_TABLES: Final = Shelf("tables", ("tables",))
-_TABLES.answers(
+_TABLES: Final = CheckRegistrar("tables", ("tables",))
+_TABLES.register_probe_failure(
     "tables_can_be_read",
     "Can the tables, the checkpoints and the ledgers be read?",
     _STORE,
@@ -154,7 +154,7 @@ def _lease_is_not_left_over(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-_STREAMS: Final = Shelf("tables", ("streams",))
+_STREAMS: Final = CheckRegistrar("tables", ("streams",))
 
 
 @_STREAMS.check(
@@ -210,7 +210,7 @@ def longest_batch(stream: StreamFacts) -> timedelta:
     return timedelta(seconds=max((batch.seconds for batch in batches), default=0.0))
 
 
-_NIGHTS: Final = Shelf("nights", ("nights",))
+_NIGHTS: Final = CheckRegistrar("nights", ("nights",))
 
 
 @_NIGHTS.check(
@@ -242,7 +242,7 @@ def _nights_run(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-@Shelf("data", ("streams", "nights")).check(
+@CheckRegistrar("data", ("streams", "nights")).check(
     "watermark_covers_lateness",
     "Is speed.watermark_delay longer than records come late?",
     "warning",

@@ -7,9 +7,9 @@ from typing import Literal
 
 from pipelines.config.model import PipelineConfig
 from pipelines.config.streams import Query
-from pipelines.kafka.topic_description import TopicDescription
+from pipelines.kafka.topic_state import TopicState
 from pipelines.publishing.cluster_advice import ClusterFacts
-from pipelines.racks.topology import RackedTopic
+from pipelines.racks.topology import TopicReplicas
 from pipelines.spark.log_store import StoreProbe
 from pipelines.spark.stream_progress import Refusal, StreamProgress
 
@@ -48,8 +48,8 @@ class RuntimeFacts:
 class TopicFacts:
     """The topic, and where its replicas are."""
 
-    description: TopicDescription
-    racked: RackedTopic
+    description: TopicState
+    racked: TopicReplicas
 
     @property
     def replicas(self) -> int:
@@ -219,7 +219,7 @@ class PipelineFacts:
     left_out: frozenset[Part] = frozenset()
     runtime: RuntimeFacts | None = None
     topic: TopicFacts | None = None
-    dead_letters: TopicDescription | None = None
+    dead_letters: TopicState | None = None
     store: StoreProbe | None = None
     streams: Mapping[Query, StreamFacts] | None = None
     logs: tuple[str, ...] | None = None

@@ -4,19 +4,19 @@ from collections.abc import Iterator
 from typing import Final
 
 from pipelines.config.streams import Query
+from pipelines.doctor.check_list import PUBLISHING, CheckRegistrar
 from pipelines.doctor.findings import Finding
 from pipelines.doctor.lake_checks import longest_batch
 from pipelines.doctor.pipeline_facts import PipelineFacts, StreamFacts
-from pipelines.doctor.registry import PUBLISHING, Shelf
 from pipelines.durations import about, format_interval
-from pipelines.kafka.topic_description import LARGEST
+from pipelines.kafka.topic_state import LARGEST
 
 _TURN_ON: Final = "Turn it on"
 # What librdkafka takes of a record if nobody says otherwise (`message.max.bytes`).
 _LARGEST_SENT: Final = 1_000_000
 
-_SHELF: Final = Shelf("publishing", ("output",), PUBLISHING)
-_SHELF.answers(
+_CHECKS: Final = CheckRegistrar("publishing", ("output",), PUBLISHING)
+_CHECKS.register_probe_failure(
     "output_cluster_answers",
     "Does the cluster of the output topic answer, and is there the topic?",
     _TURN_ON,
@@ -25,7 +25,7 @@ _SHELF.answers(
 )
 
 
-@_SHELF.check(
+@_CHECKS.check(
     "cluster_is_set_for_publishing",
     "Are limits, topic and replicas fit for publishing (`oncelake publish doctor`)?",
     "warning",
@@ -36,7 +36,7 @@ def _cluster_is_set_for_publishing(facts: PipelineFacts) -> Iterator[Finding]:
         yield Finding("warning", warning, "a cluster that loses no row", "see the message")
 
 
-@_SHELF.check(
+@_CHECKS.check(
     "transactions_are_allowed",
     "Does the cluster allow transactions as long as publish.transaction_timeout?",
     "error",
@@ -47,7 +47,7 @@ def _transactions_are_allowed(facts: PipelineFacts) -> Iterator[Finding]:
         yield Finding("error", facts.output.transactions, "the limit of the cluster", "shorten it")
 
 
-@_SHELF.check(
+@_CHECKS.check(
     "slots_have_partitions",
     "Has each slot a partition?",
     "warning",
@@ -66,7 +66,7 @@ def _slots_have_partitions(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-@_SHELF.check("rows_fit_the_topic", "Does the output topic take the largest row?", "warning", _TURN_ON)
+@_CHECKS.check("rows_fit_the_topic", "Does the output topic take the largest row?", "warning", _TURN_ON)
 def _rows_fit_the_topic(facts: PipelineFacts) -> Iterator[Finding]:
     publish = facts.config.publish
     limit = facts.output.cluster.max_message_bytes if facts.output else None
@@ -92,7 +92,7 @@ def _rows_fit_the_topic(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-@Shelf("publishing", ("output", "streams"), PUBLISHING).check(
+@CheckRegistrar("publishing", ("output", "streams"), PUBLISHING).check(
     "transactions_outlast_batches",
     "Is publish.transaction_timeout longer than the micro-batches?",
     "warning",
@@ -114,7 +114,7 @@ def _transactions_outlast_batches(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-@_SHELF.check(
+@_CHECKS.check(
     "progress_agrees",
     "Do the checkpoint of publish_stream and the progress in the cluster agree?",
     "error",

@@ -25,7 +25,7 @@ from pipelines.errors import ConfigError
 from pipelines.expectations.day_metrics import ROWS, figures
 from pipelines.expectations.suites import Json, columns_named, suites_of
 from pipelines.ledger.checks import Check, Status
-from pipelines.records.dedup import with_key
+from pipelines.records.dedup import with_key_columns
 from pipelines.spark.failures import first_line
 
 
@@ -122,7 +122,7 @@ def expectation_checks(
     checkpoints = _Checkpoints(pipeline, examples)
 
     def ask_rows(some: Sequence[date], expectations: Sequence[Json], brief: bool) -> list[Json]:
-        frame = with_key(rows, contract).where(on_days(some))
+        frame = with_key_columns(rows, contract).where(on_days(some))
         return checkpoints.run("rows", frame, expectations, brief=brief)
 
     def ask_days(some: Sequence[date], expectations: Sequence[Json], brief: bool) -> list[Json]:

@@ -28,8 +28,8 @@ from pyspark.sql.types import (
 
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.diff import PRODUCERS, Change, Party, kind_name
-from pipelines.formats.catalog import format_of
 from pipelines.formats.json_columns import ANYTHING, AnyInteger, AnyNumber
+from pipelines.formats.registered_formats import format_of
 from pipelines.formats.schema_columns import columns_of
 from pipelines.registry.wire_format import WriterSchema
 

@@ -6,7 +6,7 @@ from typing import Final
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from pipelines.errors import ContractError
-from pipelines.formats.catalog import format_of_kind
+from pipelines.formats.registered_formats import format_of_kind
 from pipelines.registry.wire_format import WriterSchema
 
 _SHOWN: Final = 60

@@ -30,7 +30,7 @@ class DocumentFault:
 
 
 class ValueFormat(Protocol):
-    """How the bytes of a value are read. `pipelines.formats.catalog` lists the formats.
+    """How the bytes of a value are read. `pipelines.formats.registered_formats` lists the formats.
 
     Attributes:
         schema_kind: The registry's kind of the schemas that values name; None if values name no schema.

@@ -9,8 +9,8 @@ from typing import Any, Final
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from pipelines.config.hiding import without_secrets
 from pipelines.config.kafka import KafkaConfig
+from pipelines.config.secret_masking import without_secrets
 from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.kafka.source import client_options
 from pipelines.spark.failures import cluster_refusal, first_line
@@ -32,7 +32,7 @@ class Admin:
     client: Any
     timeout_ms: int
 
-    def answer(self, future: Any) -> Any:
+    def get(self, future: Any) -> Any:
         """Return what a question is answered with.
 
         Raises:
@@ -51,7 +51,7 @@ class Admin:
             Py4JJavaError: there is no such topic, or the cluster refuses, or does not answer in time.
         """
         names = self.jvm.java.util.Collections.singletonList(topic)
-        return self.answer(self.client.describeTopics(names, *options).allTopicNames()).get(topic)
+        return self.get(self.client.describeTopics(names, *options).allTopicNames()).get(topic)
 
 
 @contextmanager

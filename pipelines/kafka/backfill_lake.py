@@ -18,13 +18,13 @@ from pipelines.delta.table_properties import WHOLE_FROM, properties_of_clusters
 from pipelines.delta.transaction import Transaction
 from pipelines.kafka.admin import admin_client
 from pipelines.kafka.bronze_offsets import bronze_of_topic, held_by_partition, last_by_partition
-from pipelines.kafka.ingest_state import IngestState, LakeIngest
+from pipelines.kafka.ingest_state import IngestState, SparkIngestState
 from pipelines.kafka.known_gaps import held_within
 from pipelines.kafka.missing_offsets import Blocks, held_blocks
 from pipelines.kafka.topics import list_offsets, offset_bounds
 from pipelines.runtime.system_clock import SystemClock
 from pipelines.spark.checkpoints import QueryFiles, query_files
-from pipelines.spark.ingest_plans import Plan, plan_of
+from pipelines.spark.ingest_plans import MicroBatchPlan, plan_of
 from pipelines.spark.pipeline import Pipeline
 
 
@@ -63,13 +63,13 @@ class OtherIngest:
         """Return what it says."""
         return query_files(self.pipeline.spark, self.pipeline.checkpoint("ingest"))
 
-    def plan(self, batch: int) -> Plan | None:
+    def plan(self, batch: int) -> MicroBatchPlan | None:
         """Return the plan of a micro-batch; None if there is none."""
         return plan_of(self.pipeline, batch)
 
 
 @dataclass(frozen=True)
-class LakeBackfill(LakeIngest, SystemClock):
+class SparkBackfillLake(SparkIngestState, SystemClock):
     """The same of a lake, see `BackfillLake`.
 
     Attributes:

@@ -9,11 +9,11 @@ from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError
 from pipelines.kafka.backfill_lake import BackfillLake
-from pipelines.kafka.ingest_position import lost_tails
+from pipelines.kafka.ingest_position import lost_tail_ranges
 from pipelines.kafka.known_gaps import is_known_gap, known_of
-from pipelines.kafka.missing_offsets import Lack, lacking
+from pipelines.kafka.missing_offsets import MissingOffsets, lacking
 
-_NOTHING: Final = Lack()
+_NOTHING: Final = MissingOffsets()
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class PartitionPlan:
     """
 
     span: range
-    lack: Lack
-    gone: Lack = _NOTHING
+    lack: MissingOffsets
+    gone: MissingOffsets = _NOTHING
     left_to_ingest: int = 0
     removed: int = 0
     first: int = 0
@@ -80,7 +80,7 @@ def plan_backfill(lake: BackfillLake, asked: BackfillSpan) -> dict[int, Partitio
     available = lake.available()
     starts, stops = (lake.sent_since(moment) if moment else {} for moment in (asked.since, asked.until))
     spans = dict(asked.offsets) or _by_time(lake, asked, available, starts, stops)
-    held, lost = lake.held(), lost_tails(lake)
+    held, lost = lake.held(), lost_tail_ranges(lake)
     has_removed = lake.whole_from() is not None
     plans = {
         n: Bounds(span, available[n], continues.get(n, 0), held.get(n), has_removed, lost.get(n))
@@ -102,7 +102,7 @@ def plan_backfill(lake: BackfillLake, asked: BackfillSpan) -> dict[int, Partitio
     }
 
 
-def gone_of(lake: BackfillLake, deleted: Mapping[int, range]) -> dict[int, Lack]:
+def gone_of(lake: BackfillLake, deleted: Mapping[int, range]) -> dict[int, MissingOffsets]:
     """Return what bronze lacks of offsets that Kafka no longer has, without `audit.known_gaps`.
 
     Args:
@@ -118,7 +118,9 @@ def gone_of(lake: BackfillLake, deleted: Mapping[int, range]) -> dict[int, Lack]
     gone = lacking(lake.blocks, spans)
     known = known_of(lake.held_within, lake.config.audit.known_gaps, spans)
     left = {number: lack.offsets - known.get(number, 0) for number, lack in gone.items()}
-    return {number: Lack(left[number], lack.ranges) for number, lack in gone.items() if left[number] > 0}
+    return {
+        number: MissingOffsets(left[number], lack.ranges) for number, lack in gone.items() if left[number] > 0
+    }
 
 
 def ingest_continues(lake: BackfillLake) -> Mapping[int, int]:

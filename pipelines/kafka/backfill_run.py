@@ -15,8 +15,8 @@ from pipelines.delta.epochs import Stamp
 from pipelines.fault_points import Point, reach
 from pipelines.kafka.backfill_lake import BackfillLake
 from pipelines.kafka.backfill_plan import BackfillSpan, PartitionPlan, gone_of, plan_backfill
-from pipelines.kafka.missing_offsets import Missing, chunks, in_reading_order
-from pipelines.kafka.same_log import last_offsets, require_same_log
+from pipelines.kafka.log_divergence import last_offsets, require_same_log
+from pipelines.kafka.missing_offsets import MissingRange, chunks, in_reading_order
 
 
 class BackfillLease(Protocol):
@@ -32,10 +32,10 @@ class BackfillLease(Protocol):
 class BackfillSource(BackfillLake, BackfillTable[Records], Protocol[Records]):
     """What a run reads and writes."""
 
-    def prepare(self, ranges: Mapping[int, Sequence[Missing]]) -> None:
+    def prepare(self, ranges: Mapping[int, Sequence[MissingRange]]) -> None:
         """Find out what has to be known of all that will be read."""
 
-    def lacking(self, chunk: Mapping[int, Missing]) -> AbstractContextManager[Records]:
+    def lacking(self, chunk: Mapping[int, MissingRange]) -> AbstractContextManager[Records]:
         """Read the records of a chunk that bronze does not have; they are kept within the block."""
 
     def count(self, records: Records) -> int:
@@ -189,7 +189,7 @@ class BackfillRun(Generic[Records]):
                 source.pause(max(0.0, self._done / rate - self.progress.elapsed_s))
 
     def _append(
-        self, chunk: Mapping[int, Missing], writer: BackfillWriter[Records], lease: BackfillLease
+        self, chunk: Mapping[int, MissingRange], writer: BackfillWriter[Records], lease: BackfillLease
     ) -> None:
         if not chunk:
             return
@@ -201,10 +201,10 @@ class BackfillRun(Generic[Records]):
                 self._records += writer.append(records, lease.stamp("backfill"))
                 self._chunks += 1
 
-    def _covered(self, chunk: Mapping[int, Missing]) -> dict[int, Missing]:
+    def _covered(self, chunk: Mapping[int, MissingRange]) -> dict[int, MissingRange]:
         """Return what Kafka has of a chunk; what it has deleted since the run was planned is noted."""
         available = self._source.available()
-        covered: dict[int, Missing] = {}
+        covered: dict[int, MissingRange] = {}
         deleted: dict[int, range] = {}
         for number, each in chunk.items():
             first = available[number].start

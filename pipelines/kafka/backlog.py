@@ -13,9 +13,16 @@ from pipelines.delta.io import small_rows
 from pipelines.delta.tables import exists
 from pipelines.kafka.admin import Admin, admin_client
 from pipelines.kafka.ingest_position import continuation
-from pipelines.kafka.ingest_state import LakeIngest
+from pipelines.kafka.ingest_state import SparkIngestState
 from pipelines.kafka.source import records_between
-from pipelines.kafka.topics import Topic, find_topic, has_leader, list_offsets, seen_by, topic_settings
+from pipelines.kafka.topics import (
+    Topic,
+    find_topic,
+    has_leader,
+    isolation_options,
+    list_offsets,
+    topic_settings,
+)
 from pipelines.spark.checkpoints import (
     first_offsets,
     micro_batches,
@@ -215,7 +222,7 @@ def _first_starts(
         # A partition that was added since is read from its first offset.
         starts = first_offsets(spark, checkpoint).get(pipeline.config.kafka.topic, {})
     elif exists(spark, pipeline.table("bronze")):
-        starts = continuation(LakeIngest(pipeline, topic)).starts
+        starts = continuation(SparkIngestState(pipeline, topic)).starts
     elif pipeline.config.kafka.starting_offsets == "latest":
         starts = offsets.log_end
     known = {number: starts.get(number) for number in partitions}
@@ -233,7 +240,7 @@ def _asked(
     """Ask for offsets of partitions that have a leader; of others there is no answer until it is too late."""
     earliest = list_offsets(admin, topic, "earliest", partitions=partitions)
     log_end = list_offsets(admin, topic, "latest", partitions=partitions)
-    visible = seen_by(admin, pipeline.config.kafka)
+    visible = isolation_options(admin, pipeline.config.kafka)
     end = list_offsets(admin, topic, "latest", visible, partitions=partitions)
 
     def since(moment: datetime) -> dict[int, int]:

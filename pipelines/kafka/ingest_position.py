@@ -10,7 +10,7 @@ from typing import Final
 from pipelines.errors import SourceError
 from pipelines.kafka.ingest_state import Ingestion, IngestState
 from pipelines.spark.checkpoints import QueryFiles
-from pipelines.spark.ingest_plans import Plan
+from pipelines.spark.ingest_plans import MicroBatchPlan
 
 # Behind ingest's last commit there are those of upkeep, a few each day, and of a backfill, which may be many.
 _LOOK_BACK: Final = (50, 1_000)
@@ -18,7 +18,7 @@ _LOOK_BACK: Final = (50, 1_000)
 _log = logging.getLogger(__name__)
 
 
-def ends_since(state: IngestState, moment: datetime) -> Mapping[int, int]:
+def end_offsets_after(state: IngestState, moment: datetime) -> Mapping[int, int]:
     """Return where Kafka's partitions ended at some time after a moment, as ingest has found it.
 
     A micro-batch whose size nothing bounds goes to the end of each partition, as it is when it is planned.
@@ -48,7 +48,7 @@ def _asked(state: IngestState, query: str | None, batch: int) -> int | None:
     return None
 
 
-def behind_or_ahead(state: IngestState, files: QueryFiles) -> str | None:
+def checkpoint_mismatch(state: IngestState, files: QueryFiles) -> str | None:
     """Compare the records in bronze with those that ingest's checkpoint says were read.
 
     Looked at is what came with the micro-batches that the checkpoint still has, a hundred of them. Whether an
@@ -81,8 +81,8 @@ def behind_or_ahead(state: IngestState, files: QueryFiles) -> str | None:
     return None
 
 
-def lost_tails(state: IngestState) -> dict[int, range]:
-    """Return what bronze has lost behind its last records, as `behind_or_ahead` finds it; ingest may run.
+def lost_tail_ranges(state: IngestState) -> dict[int, range]:
+    """Return what bronze has lost behind its last records, as `checkpoint_mismatch` finds it; ingest may run.
 
     Returns:
         By partition, the offsets from the one after the last in bronze to where ingest is; of a partition
@@ -114,8 +114,8 @@ class _Known:
 
     starts: Mapping[int, int]
     since: datetime
-    done: Plan
-    newest: Plan
+    done: MicroBatchPlan
+    newest: MicroBatchPlan
 
 
 def _known(state: IngestState, files: QueryFiles) -> _Known | None:

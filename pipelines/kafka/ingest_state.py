@@ -29,7 +29,7 @@ from pipelines.spark.checkpoints import (
     has_begun,
     query_files,
 )
-from pipelines.spark.ingest_plans import Plan, plan_of
+from pipelines.spark.ingest_plans import MicroBatchPlan, plan_of
 from pipelines.spark.pipeline import Pipeline
 
 _WHOLE: Final = "_whole"
@@ -55,7 +55,7 @@ EVERYTHING: Final = Ingestion()
 
 
 @dataclass(frozen=True)
-class Compared:
+class RecordComparison:
     """Records of a partition that both have: the last that are the same, and the last that differ."""
 
     same: int | None
@@ -90,7 +90,7 @@ class IngestState(Protocol):
     def began(self) -> Mapping[int, int] | None:
         """Return the offsets at which the checkpoint began; None if it does not know."""
 
-    def plan(self, batch: int) -> Plan | None:
+    def plan(self, batch: int) -> MicroBatchPlan | None:
         """Return the plan of a micro-batch; None if the checkpoint no longer has it, or not yet."""
 
     def commits(self, most: int) -> Sequence[StreamCommit]:
@@ -108,11 +108,11 @@ class IngestState(Protocol):
         """Return those that ingest may read, see `pipelines.kafka.topic_offsets.readable_offsets`."""
 
     def records_within(
-        self, ranges: Mapping[int, range], *, one_is_enough: bool = False
+        self, ranges: Mapping[int, range], *, stop_at_first: bool = False
     ) -> Mapping[int, int]:
         """Count records, see `pipelines.kafka.topic_offsets.records_within`."""
 
-    def compared(self, ranges: Mapping[int, range]) -> Mapping[int, Compared]:
+    def compared(self, ranges: Mapping[int, range]) -> Mapping[int, RecordComparison]:
         """Compare records within some offsets; a partition of which both have none is not in the result."""
 
     def accepted_divergences(self) -> str:
@@ -120,7 +120,7 @@ class IngestState(Protocol):
 
 
 @dataclass(frozen=True)
-class LakeIngest:
+class SparkIngestState:
     """The same of a lake, see `IngestState`."""
 
     pipeline: Pipeline
@@ -147,7 +147,7 @@ class LakeIngest:
         """Return the offsets at which the checkpoint began; None if it does not know."""
         return first_offsets(self.pipeline.spark, self._checkpoint).get(self.config.kafka.topic)
 
-    def plan(self, batch: int) -> Plan | None:
+    def plan(self, batch: int) -> MicroBatchPlan | None:
         """Return the plan of a micro-batch; None if the checkpoint no longer has it, or not yet."""
         return plan_of(self.pipeline, batch)
 
@@ -180,12 +180,12 @@ class LakeIngest:
         return readable_offsets(self.pipeline.spark, self.config.kafka, self.topic)
 
     def records_within(
-        self, ranges: Mapping[int, range], *, one_is_enough: bool = False
+        self, ranges: Mapping[int, range], *, stop_at_first: bool = False
     ) -> Mapping[int, int]:
         """Count records that Kafka gives."""
-        return records_within(self.pipeline.spark, self.config.kafka, ranges, one_is_enough=one_is_enough)
+        return records_within(self.pipeline.spark, self.config.kafka, ranges, stop_at_first=stop_at_first)
 
-    def compared(self, ranges: Mapping[int, range]) -> Mapping[int, Compared]:
+    def compared(self, ranges: Mapping[int, range]) -> Mapping[int, RecordComparison]:
         """Compare records within some offsets by their timestamps and a hash of key and value."""
         return _compared(self.pipeline, ranges)
 
@@ -198,7 +198,7 @@ class LakeIngest:
         return self.pipeline.checkpoint("ingest")
 
 
-def _compared(pipeline: Pipeline, ranges: Mapping[int, range]) -> dict[int, Compared]:
+def _compared(pipeline: Pipeline, ranges: Mapping[int, range]) -> dict[int, RecordComparison]:
     nonempty_ranges = {number: offsets for number, offsets in ranges.items() if offsets}
     if not nonempty_ranges:
         return {}
@@ -221,7 +221,9 @@ def _compared(pipeline: Pipeline, ranges: Mapping[int, range]) -> dict[int, Comp
         F.max(F.when(F.col("_same"), F.col("_offset"))).alias("same"),
         F.max(F.when(~F.col("_same"), F.col("_offset"))).alias("other"),
     )
-    return {row["_partition"]: Compared(row["same"], row["other"]) for row in small_rows(by_partition)}
+    return {
+        row["_partition"]: RecordComparison(row["same"], row["other"]) for row in small_rows(by_partition)
+    }
 
 
 def _of_offsets(records: DataFrame, ranges: Mapping[int, range]) -> DataFrame:

@@ -28,7 +28,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Missing:
+class MissingRange:
     """A range of offsets that is read from Kafka.
 
     Attributes:
@@ -43,7 +43,7 @@ class Missing:
 
 
 @dataclass(frozen=True)
-class Lack:
+class MissingOffsets:
     """What bronze lacks of a range of offsets.
 
     Attributes:
@@ -52,7 +52,7 @@ class Lack:
     """
 
     offsets: int = 0
-    ranges: tuple[Missing, ...] = ()
+    ranges: tuple[MissingRange, ...] = ()
 
 
 def within(ranges: Mapping[int, range]) -> str:
@@ -71,7 +71,7 @@ Blocks = Mapping[int, Mapping[int, Block]]
 
 def lacking(
     blocks_of: Callable[[Mapping[int, range], int], Blocks], spans: Mapping[int, range]
-) -> dict[int, Lack]:
+) -> dict[int, MissingOffsets]:
     """Return what bronze lacks of a range of offsets of each partition.
 
     Args:
@@ -109,7 +109,7 @@ def held_blocks(offsets: DataFrame, spans: Mapping[int, range], size: int) -> Bl
     return blocks
 
 
-def lack_of(span: range, blocks: Mapping[int, Block], size: int) -> Lack:
+def lack_of(span: range, blocks: Mapping[int, Block], size: int) -> MissingOffsets:
     """Return what bronze lacks of a range of offsets.
 
     Args:
@@ -118,39 +118,39 @@ def lack_of(span: range, blocks: Mapping[int, Block], size: int) -> Lack:
         size: how many offsets a block has.
     """
     if not span:
-        return Lack()
-    ranges, missing = list[Missing](), 0
+        return MissingOffsets()
+    ranges, missing = list[MissingRange](), 0
     for number in range(span.start // size, (span.stop - 1) // size + 1):
         offsets = range(max(span.start, number * size), min(span.stop, (number + 1) * size))
         block = blocks.get(number)
         missing += len(offsets) - (block.distinct if block else 0)
         for each in _of_block(offsets, block):
             _join(ranges, each)
-    return Lack(missing, tuple(ranges))
+    return MissingOffsets(missing, tuple(ranges))
 
 
-def _of_block(offsets: range, block: Block | None) -> Iterator[Missing]:
+def _of_block(offsets: range, block: Block | None) -> Iterator[MissingRange]:
     if block is None:
-        yield Missing(offsets, is_partial=False)
+        yield MissingRange(offsets, is_partial=False)
     elif block.distinct < block.last - block.first + 1:
-        yield Missing(offsets, is_partial=True)
+        yield MissingRange(offsets, is_partial=True)
     else:
         for edge in (range(offsets.start, block.first), range(block.last + 1, offsets.stop)):
             if edge:
-                yield Missing(edge, is_partial=False)
+                yield MissingRange(edge, is_partial=False)
 
 
-def _join(ranges: list[Missing], following: Missing) -> None:
+def _join(ranges: list[MissingRange], following: MissingRange) -> None:
     """Add a range to those before it, to the last of them if little lies in between."""
     last = ranges[-1] if ranges else None
     if last is None or following.offsets.start - last.offsets.stop > _JOINED_OVER:
         ranges.append(following)
         return
     is_partial = last.is_partial or following.is_partial or last.offsets.stop < following.offsets.start
-    ranges[-1] = Missing(range(last.offsets.start, following.offsets.stop), is_partial)
+    ranges[-1] = MissingRange(range(last.offsets.start, following.offsets.stop), is_partial)
 
 
-def in_reading_order(ranges: Iterable[Missing], first: int) -> list[Missing]:
+def in_reading_order(ranges: Iterable[MissingRange], first: int) -> list[MissingRange]:
     """Return ranges in the order in which they are read, so that no gap is left wherever a run ends.
 
     Behind the first offset in bronze the lowest come first, so bronze ends where its gaps do. Before it the
@@ -160,17 +160,17 @@ def in_reading_order(ranges: Iterable[Missing], first: int) -> list[Missing]:
         ranges: the ranges in order.
         first: the first offset in bronze; see `pipelines.kafka.backfill_plan.PartitionPlan`.
     """
-    behind, before = list[Missing](), list[Missing]()
+    behind, before = list[MissingRange](), list[MissingRange]()
     for each in ranges:
         start, stop = each.offsets.start, each.offsets.stop
         if higher := range(max(start, first), stop):
-            behind.append(Missing(higher, each.is_partial))
+            behind.append(MissingRange(higher, each.is_partial))
         if lower := range(start, min(stop, first)):
-            before.append(Missing(lower, each.is_partial, from_end=True))
+            before.append(MissingRange(lower, each.is_partial, from_end=True))
     return [*behind, *reversed(before)]
 
 
-def chunks(missing: Mapping[int, Iterable[Missing]], most: int) -> Iterator[dict[int, Missing]]:
+def chunks(missing: Mapping[int, Iterable[MissingRange]], most: int) -> Iterator[dict[int, MissingRange]]:
     """Yield ranges to read at once: of each partition the next that are left.
 
     Args:
@@ -180,7 +180,7 @@ def chunks(missing: Mapping[int, Iterable[Missing]], most: int) -> Iterator[dict
     left = {number: list(ranges) for number, ranges in sorted(missing.items())}
     while left := {number: ranges for number, ranges in left.items() if ranges}:
         share = max(1, most // len(left))
-        chunk: dict[int, Missing] = {}
+        chunk: dict[int, MissingRange] = {}
         for number, ranges in left.items():
             following = ranges.pop(0)
             offsets = following.offsets

@@ -86,14 +86,14 @@ class OffsetsGroup:
         self._is_failing = False
         self.counts = CommitCounts()
 
-    def show(self, ends: Ends) -> None:
+    def request_commit(self, ends: Ends) -> None:
         """Have offsets committed, which must be in bronze; `ends` is called in the other thread."""
         with self._changed:
             self._next = ends
             self._changed.notify()
 
     def work(self, spark: SparkSession, kafka: KafkaConfig) -> None:
-        """Commit what `show` gives until `close` is called and nothing is left to commit."""
+        """Commit what `request_commit` gives until `close` is called and nothing is left to commit."""
         last: Ends | None = None
         while True:
             try:
@@ -131,7 +131,7 @@ class OffsetsGroup:
         for partition, end in ends.items():
             place = common.TopicPartition(self._topic, partition)
             offsets.put(place, clients.consumer.OffsetAndMetadata(end))
-        admin.answer(admin.client.alterConsumerGroupOffsets(self._group, offsets).all())
+        admin.get(admin.client.alterConsumerGroupOffsets(self._group, offsets).all())
         self.counts = replace(self.counts, made=self.counts.made + 1, last_at=datetime.now(UTC))
         if self._is_failing:
             _log.info("consumer group %s: offsets are committed again", self._group)

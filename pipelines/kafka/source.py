@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 
 from pipelines.config.client_templates import SOURCE_TEMPLATES, settings
 from pipelines.config.clusters import micros_of
-from pipelines.config.hiding import HIDDEN
 from pipelines.config.kafka import KafkaConfig
+from pipelines.config.secret_masking import HIDDEN
 from pipelines.durations import format_interval
 
 _PROVIDER: Final = "oncelakerack"

@@ -13,10 +13,10 @@ from pipelines.kafka.admin import admin_client
 from pipelines.kafka.source import offsets_between
 from pipelines.kafka.topics import (
     Topic,
-    described,
+    describe,
+    isolation_options,
     list_offsets,
     offset_bounds,
-    seen_by,
     topic_of,
     topic_settings,
 )
@@ -66,7 +66,7 @@ def topic_offsets(spark: SparkSession, kafka: KafkaConfig) -> TopicOffsets:
         InfrastructureError: the cluster does not answer in time.
     """
     with admin_client(spark, kafka) as admin:
-        topic = topic_of(described(admin, kafka, kafka.topic))
+        topic = topic_of(describe(admin, kafka, kafka.topic))
         bounds = offset_bounds(admin, topic)
         partitions = {number: BrokerOffsets(each.start, each.stop) for number, each in bounds.items()}
         settings = topic_settings(admin, topic.name, [_POLICY])
@@ -80,13 +80,13 @@ def readable_offsets(spark: SparkSession, kafka: KafkaConfig, topic: Topic) -> d
         InfrastructureError: the cluster does not answer in time.
     """
     with admin_client(spark, kafka) as admin:
-        ends = list_offsets(admin, topic, "latest", seen_by(admin, kafka))
+        ends = list_offsets(admin, topic, "latest", isolation_options(admin, kafka))
         earliest = list_offsets(admin, topic, "earliest")
     return {number: BrokerOffsets(earliest[number], end) for number, end in ends.items()}
 
 
 def records_within(
-    spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[int, range], *, one_is_enough: bool = False
+    spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[int, range], *, stop_at_first: bool = False
 ) -> dict[int, int]:
     """Return how many records Kafka gives within ranges of offsets, as ingest would get them.
 
@@ -96,14 +96,14 @@ def records_within(
         spark: the session.
         kafka: the configuration.
         ranges: the offsets of each partition that is asked for; Kafka must still cover them.
-        one_is_enough: ask for the beginning of a range first, and for no more of it once there is a record:
+        stop_at_first: ask for the beginning of a range first, and for no more of it once there is a record:
             what is counted is then at least one.
 
     Returns:
         The records of each partition where there are any.
     """
     left = {number: offsets for number, offsets in ranges.items() if offsets}
-    counts, width = dict[int, int](), LOOKED_AT_FIRST if one_is_enough else None
+    counts, width = dict[int, int](), LOOKED_AT_FIRST if stop_at_first else None
     while left:
         batch_ranges = {number: offsets[:width] for number, offsets in left.items()}
         batch_counts = offsets_between(spark, kafka, batch_ranges).groupBy("_partition").count()

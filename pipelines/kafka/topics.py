@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pipelines.config.kafka import KafkaConfig
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.record_tables import topic_of_bronze, topics_of_bronze
-from pipelines.delta.table_properties import hidden, set_table_property, topic_key
+from pipelines.delta.table_properties import set_table_property, to_hex, topic_key
 from pipelines.errors import ConfigError, SourceError
 from pipelines.kafka.admin import Admin, admin_client, kafka_error_text
 from pipelines.spark.pipeline import Pipeline
@@ -54,10 +54,10 @@ def find_topic(
     """
     topic_name = topic or kafka.topic
     with admin_client(spark, kafka) as admin:
-        return topic_of(described(admin, kafka, topic_name, setting))
+        return topic_of(describe(admin, kafka, topic_name, setting))
 
 
-def described(admin: Admin, kafka: KafkaConfig, topic: str, setting: str | None = None, *options: Any) -> Any:
+def describe(admin: Admin, kafka: KafkaConfig, topic: str, setting: str | None = None, *options: Any) -> Any:
     """Return what the cluster says of a topic, as Kafka's own `TopicDescription`.
 
     Args:
@@ -99,10 +99,10 @@ def end_offsets(spark: SparkSession, kafka: KafkaConfig, topic: Topic) -> dict[i
         InfrastructureError: the cluster does not answer in time.
     """
     with admin_client(spark, kafka) as admin:
-        return list_offsets(admin, topic, "latest", seen_by(admin, kafka))
+        return list_offsets(admin, topic, "latest", isolation_options(admin, kafka))
 
 
-def seen_by(admin: Admin, kafka: KafkaConfig) -> Any:
+def isolation_options(admin: Admin, kafka: KafkaConfig) -> Any:
     """Return Kafka's own options that ask for the ends that the pipeline's isolation level sees."""
     level = admin.jvm.org.apache.kafka.common.IsolationLevel.valueOf(kafka.isolation_level.upper())
     return admin.jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(level)
@@ -153,7 +153,7 @@ def list_offsets(
     request = admin.jvm.java.util.HashMap()
     for number in range(topic.partitions) if partitions is None else partitions:
         request.put(admin.jvm.org.apache.kafka.common.TopicPartition(topic.name, number), spec)
-    offsets = admin.answer(admin.client.listOffsets(request, *options).all())
+    offsets = admin.get(admin.client.listOffsets(request, *options).all())
     return {each.partition(): int(offsets[each].offset()) for each in offsets}
 
 
@@ -163,7 +163,7 @@ def topic_settings(admin: Admin, topic: str, names: Iterable[str]) -> dict[str, 
     resource = config.ConfigResource(config.ConfigResource.Type.TOPIC, topic)
     resources = admin.jvm.java.util.Collections.singletonList(resource)
     try:
-        found = admin.answer(admin.client.describeConfigs(resources).all()).get(resource)
+        found = admin.get(admin.client.describeConfigs(resources).all()).get(resource)
     except Py4JJavaError as error:
         _log.warning("the settings of %s are unknown: %s", topic, kafka_error_text(error))
         return {}
@@ -191,7 +191,7 @@ def require_same_topic(pipeline: Pipeline, topic: Topic) -> None:
             " 'Names'"
         )
     if stored is None:
-        set_table_property(pipeline.spark, bronze, topic_key(kafka.cluster), hidden(topic.topic_id))
+        set_table_property(pipeline.spark, bronze, topic_key(kafka.cluster), to_hex(topic.topic_id))
     else:
         refuse_other_topic(pipeline.config, stored, topic)
 

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError
 from pydantic import TypeAdapter, ValidationError
 
 from pipelines.errors import InfrastructureError
-from pipelines.lag.alerts import AlertBook
+from pipelines.lag.alerts import PipelineAlerts
 from pipelines.runtime.file_lock import file_lock, lock_file
 from pipelines.spark.checkpoints import replace_file
 from pipelines.spark.failures import first_line
@@ -20,14 +20,14 @@ from pipelines.spark.files import HadoopFile
 from pipelines.spark.pipeline import Pipeline
 
 _LOCKED: Final = "lag.alerts"
-_TURN_WITHIN_S: Final = 60.0
-_FILE: Final = TypeAdapter(AlertBook)
+_LOCK_WITHIN_S: Final = 60.0
+_FILE: Final = TypeAdapter(PipelineAlerts)
 
 _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def alerts_turn(pipeline: Pipeline) -> Iterator[None]:
+def alerts_lock(pipeline: Pipeline) -> Iterator[None]:
     """Read, send and write alerts while no other process of this machine does.
 
     Two that did so at once would send the same message. That others wait must not keep people from being
@@ -36,7 +36,7 @@ def alerts_turn(pipeline: Pipeline) -> Iterator[None]:
     path = lock_file(pipeline.config.root, pipeline.name, _LOCKED)
     with ExitStack() as held:
         try:
-            is_alone = held.enter_context(file_lock(path, _TURN_WITHIN_S))
+            is_alone = held.enter_context(file_lock(path, _LOCK_WITHIN_S))
         except InfrastructureError as error:
             _log.debug("%s", error)
         else:
@@ -45,7 +45,7 @@ def alerts_turn(pipeline: Pipeline) -> Iterator[None]:
         yield
 
 
-def read_alerts(pipeline: Pipeline) -> AlertBook:
+def read_alerts(pipeline: Pipeline) -> PipelineAlerts:
     """Return the alerts of a pipeline; none are raised if there is no file, or one that nobody understands.
 
     Raises:
@@ -54,7 +54,7 @@ def read_alerts(pipeline: Pipeline) -> AlertBook:
     path = pipeline.config.alerts_file
     try:
         text = HadoopFile(pipeline.spark, path).text()
-        return alerts_in(text) if text else AlertBook()
+        return alerts_in(text) if text else PipelineAlerts()
     except Py4JError as error:
         raise InfrastructureError(
             f"{path}: the alerts of lag cannot be read: {first_line(str(error))}; check that the user may"
@@ -62,10 +62,10 @@ def read_alerts(pipeline: Pipeline) -> AlertBook:
         ) from None
     except ValidationError as error:
         _log.warning("%s is not a valid alerts file; all alerts are reset: %s", path, first_line(str(error)))
-        return AlertBook()
+        return PipelineAlerts()
 
 
-def alerts_in(text: str) -> AlertBook:
+def alerts_in(text: str) -> PipelineAlerts:
     """Return the alerts that the text of the file stands for.
 
     Raises:
@@ -74,7 +74,7 @@ def alerts_in(text: str) -> AlertBook:
     return _FILE.validate_json(text)
 
 
-def write_alerts(pipeline: Pipeline, book: AlertBook) -> None:
+def write_alerts(pipeline: Pipeline, book: PipelineAlerts) -> None:
     """Replace the file.
 
     Raises:

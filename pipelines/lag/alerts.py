@@ -13,7 +13,7 @@ from pydantic import AwareDatetime
 
 from pipelines.lag.diagnosis import Cause
 
-Standing = Literal["bad", "good", "neither"]
+EvaluationStatus = Literal["bad", "good", "neither"]
 Change = Literal["raised", "cleared"]
 Send = Callable[[Mapping[str, Any], Collection[str]], Collection[str]]
 """Sends a message by the hooks of these settings; returns those that failed."""
@@ -55,16 +55,16 @@ class AlertState:
     streak: int = 0
     changed_at: AwareDatetime | None = None
 
-    def after(self, standing: Standing, at: datetime, policy: AlertPolicy) -> "AlertState":
+    def after(self, status: EvaluationStatus, at: datetime, policy: AlertPolicy) -> "AlertState":
         """Return the state after one more evaluation.
 
         Args:
-            standing: What the evaluation says; one that is neither bad nor good ends a streak.
+            status: What the evaluation says; one that is neither bad nor good ends a streak.
             at: When it was made.
             policy: How many in a row change the alert.
         """
         against, needed = ("good", policy.clear_after) if self.is_raised else ("bad", policy.raise_after)
-        streak = self.streak + 1 if standing == against else 0
+        streak = self.streak + 1 if status == against else 0
         if streak < needed:
             return replace(self, streak=streak)
         return AlertState(not self.is_raised, 0, at)
@@ -76,17 +76,17 @@ class Evaluation:
 
     Attributes:
         subject: A stage, or `EVALUATION`.
-        standing: Whether that is bad.
+        status: Whether that is bad.
         details: What a message says of it.
     """
 
     subject: str
-    standing: Standing
+    status: EvaluationStatus
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Letter:
+class PendingMessage:
     """A message that has to be sent.
 
     Attributes:
@@ -99,7 +99,7 @@ class Letter:
 
 
 @dataclass(frozen=True)
-class AlertBook:
+class PipelineAlerts:
     """The alerts of a pipeline, as they are kept from one evaluation to the next.
 
     Attributes:
@@ -108,11 +108,11 @@ class AlertBook:
     """
 
     states: Mapping[str, AlertState] = field(default_factory=dict)
-    outbox: tuple[Letter, ...] = ()
+    outbox: tuple[PendingMessage, ...] = ()
 
     def after(
         self, observed: Sequence[Evaluation], at: datetime, policy: AlertPolicy, hooks: Sequence[str]
-    ) -> "AlertBook":
+    ) -> "PipelineAlerts":
         """Return the book after one more evaluation, with a message for each alert that it changes.
 
         Subjects that it says nothing of stay as they are.
@@ -126,17 +126,17 @@ class AlertBook:
         states, letters = dict(self.states), list(self.outbox)
         for each in observed:
             before = states.get(each.subject, AlertState())
-            states[each.subject] = now = before.after(each.standing, at, policy)
+            states[each.subject] = now = before.after(each.status, at, policy)
             if now.is_raised != before.is_raised:
-                letters.append(Letter(_message(each, before, now), tuple(hooks)))
-        return AlertBook(states, tuple(letters[-_MOST_KEPT:]))
+                letters.append(PendingMessage(_message(each, before, now), tuple(hooks)))
+        return PipelineAlerts(states, tuple(letters[-_MOST_KEPT:]))
 
-    def sent(self, send: Send) -> "AlertBook":
+    def send_pending(self, send: Send) -> "PipelineAlerts":
         """Send what has to be sent; return the book with what has not been sent.
 
         A hook gets its messages in order: one that has failed is not called for those behind.
         """
-        failed, kept = set[str](), list[Letter]()
+        failed, kept = set[str](), list[PendingMessage]()
         for letter in self.outbox:
             if due := [hook for hook in letter.hooks if hook not in failed]:
                 failed |= {*send(letter.message, due)}
@@ -151,7 +151,7 @@ def raised_since(states: Mapping[str, AlertState]) -> dict[str, str]:
     return {name: at.isoformat(timespec="seconds") for name, at in since.items()}
 
 
-def standing_of(cause: Cause) -> Standing:
+def status_of(cause: Cause) -> EvaluationStatus:
     """Return what a cause of lag means for an alert."""
     return "good" if cause in _GOOD else "neither" if cause in _NEITHER else "bad"
 

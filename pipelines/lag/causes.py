@@ -10,8 +10,8 @@ from statistics import mean, median
 from typing import Final
 
 from pipelines.lag.diagnosis import Advice, Diagnosis, Figure, Symptom, SymptomKind
-from pipelines.lag.evidence import Evidence, PartitionLag
 from pipelines.lag.phases import Phase, longest_phase
+from pipelines.lag.stage_facts import PartitionLag, StageFacts
 from pipelines.spark.stream_progress import BatchFigures, TaskFigures
 
 # What came since the last two steps of a stage is not behind.
@@ -48,14 +48,14 @@ _FASTER: Final[dict[Phase, Advice]] = {
 _RECENT_BATCHES: Final = 10
 
 
-def diagnose(evidence: Evidence) -> Diagnosis:
+def diagnose(facts: StageFacts) -> Diagnosis:
     """Name the cause of a stage's lag, by what is known of the stage."""
-    found = next((found for rule in _RULES if (found := rule(evidence))), None)
+    found = next((found for rule in _RULES if (found := rule(facts))), None)
     if found is None:
-        found = Diagnosis("unknown", (_records_left(evidence),), 0.0, "read_log")
-    danger = _retention(evidence)
+        found = Diagnosis("unknown", (_records_left(facts),), 0.0, "read_log")
+    danger = _retention(facts)
     if danger and found.cause != "retention":
-        return replace(found, evidence=(*found.evidence, *danger.evidence))
+        return replace(found, symptoms=(*found.symptoms, *danger.symptoms))
     return found
 
 
@@ -63,22 +63,22 @@ def _symptom(kind: SymptomKind, **figures: Figure) -> Symptom:
     return Symptom(kind, figures)
 
 
-def _records_left(evidence: Evidence) -> Symptom:
-    return _symptom("records_left", records=evidence.records, behind_s=evidence.behind_s)
+def _records_left(facts: StageFacts) -> Symptom:
+    return _symptom("records_left", records=facts.records, behind_s=facts.behind_s)
 
 
-def _unreachable(evidence: Evidence) -> Diagnosis | None:
-    if evidence.unreachable is None:
+def _unreachable(facts: StageFacts) -> Diagnosis | None:
+    if facts.unreachable is None:
         return None
-    return Diagnosis("kafka", (_symptom("no_answer", failure=evidence.unreachable),), 1.0, "restore_brokers")
+    return Diagnosis("kafka", (_symptom("no_answer", failure=facts.unreachable),), 1.0, "restore_brokers")
 
 
-def _other_topic(evidence: Evidence) -> Diagnosis | None:
-    if evidence.health and evidence.health.is_other:
+def _other_topic(facts: StageFacts) -> Diagnosis | None:
+    if facts.health and facts.health.is_other:
         return Diagnosis("other_topic", (_symptom("another_topic"),), 1.0, "topic_recreated")
     ahead = tuple(
         _symptom("offsets_ahead", partition=each.partition, offsets=each.ahead)
-        for each in evidence.partitions
+        for each in facts.partitions
         if each.ahead
     )
     if not ahead:
@@ -86,105 +86,105 @@ def _other_topic(evidence: Evidence) -> Diagnosis | None:
     return Diagnosis("other_topic", ahead, 1.0, "topic_shorter")
 
 
-def _lost(evidence: Evidence) -> Diagnosis | None:
+def _lost(facts: StageFacts) -> Diagnosis | None:
     lost = tuple(
         _symptom("offsets_deleted", partition=each.partition, offsets=each.lost)
-        for each in evidence.partitions
+        for each in facts.partitions
         if each.lost
     )
     return Diagnosis("retention", lost, 1.0, "records_lost") if lost else None
 
 
-def _lacking(evidence: Evidence) -> Diagnosis | None:
-    if evidence.lacks is None:
+def _lacking(facts: StageFacts) -> Diagnosis | None:
+    if facts.missing_table is None:
         return None
-    return Diagnosis("stopped", (_symptom("no_table", table=evidence.lacks),), 1.0)
+    return Diagnosis("stopped", (_symptom("no_table", table=facts.missing_table),), 1.0)
 
 
-def _refused(evidence: Evidence) -> Diagnosis | None:
-    if evidence.refusal is None:
+def _refused(facts: StageFacts) -> Diagnosis | None:
+    if facts.refusal is None:
         return None
-    ago_s = (evidence.at - evidence.refusal.at).total_seconds()
-    refused = _symptom("start_refused", ago_s=ago_s, failure=evidence.refusal.failure)
+    ago_s = (facts.at - facts.refusal.at).total_seconds()
+    refused = _symptom("start_refused", ago_s=ago_s, failure=facts.refusal.failure)
     return Diagnosis("stopped", (refused,), 1.0, "fix_and_start")
 
 
-def _failed(evidence: Evidence) -> Diagnosis | None:
-    stream = evidence.stream
+def _failed(facts: StageFacts) -> Diagnosis | None:
+    stream = facts.stream
     if stream is None or stream.failure is None:
         return None
-    ago_s = (evidence.at - (stream.ended_at or stream.written_at)).total_seconds()
+    ago_s = (facts.at - (stream.ended_at or stream.written_at)).total_seconds()
     found = (_symptom("run_ended", ago_s=ago_s), _symptom("run_failed", failure=stream.failure))
     return Diagnosis("stopped", found, 1.0, "fix_and_start")
 
 
-def _died(evidence: Evidence) -> Diagnosis | None:
-    stream = evidence.stream
+def _died(facts: StageFacts) -> Diagnosis | None:
+    stream = facts.stream
     if stream is None or stream.ended_at is not None:
         return None
-    silent = (evidence.at - stream.written_at).total_seconds()
-    if silent <= _WRITTEN_S or evidence.is_alive:
+    silent = (facts.at - stream.written_at).total_seconds()
+    if silent <= _WRITTEN_S or facts.is_alive:
         return None
     found = _symptom("process_silent", process=stream.pid, host=stream.host, ago_s=silent)
-    gone = (_symptom("process_gone"),) if evidence.is_alive is False else ()
+    gone = (_symptom("process_gone"),) if facts.is_alive is False else ()
     return Diagnosis("stopped", (found, *gone), 1.0 if gone else 0.8, "start_if_gone")
 
 
-def _stuck(evidence: Evidence) -> Diagnosis | None:
-    stream = evidence.stream
-    silent = stream.silent_s(evidence.at) if stream and stream.ended_at is None else None
+def _stuck(facts: StageFacts) -> Diagnosis | None:
+    stream = facts.stream
+    silent = stream.silent_s(facts.at) if stream and stream.ended_at is None else None
     if silent is None:
         return None
     return Diagnosis("stuck", (_symptom("nothing_ended", for_s=silent),), 0.9, "restart_if_stuck")
 
 
-def _not_behind(evidence: Evidence) -> Diagnosis | None:
-    behind = evidence.behind_s
+def _not_behind(facts: StageFacts) -> Diagnosis | None:
+    behind = facts.behind_s
     # A micro-batch that takes longer than the trigger interval is itself a reason to be behind.
-    tolerance = _STEPS * (evidence.step_s + min(evidence.usual_s, evidence.step_s)) + _SLACK_S
-    if behind is None or behind > tolerance or any(each.hidden for each in evidence.partitions):
+    tolerance = _STEPS * (facts.step_s + min(facts.usual_s, facts.step_s)) + _SLACK_S
+    if behind is None or behind > tolerance or any(each.hidden for each in facts.partitions):
         return None
-    if evidence.health and evidence.health.offline:
+    if facts.health and facts.health.offline:
         return None
-    if not evidence.records:
-        if evidence.rate_in == 0:
+    if not facts.records:
+        if facts.rate_in == 0:
             return Diagnosis("source_quiet", (_symptom("nothing_comes"),), 1.0)
         return Diagnosis("none", (_symptom("all_processed"),), 1.0)
     return Diagnosis("none", (_symptom("keeps_up", behind_s=behind, usual_s=tolerance),), 1.0)
 
 
-def _ended(evidence: Evidence) -> Diagnosis | None:
-    stream = evidence.stream
+def _ended(facts: StageFacts) -> Diagnosis | None:
+    stream = facts.stream
     if stream is None or stream.ended_at is None:
         return None
-    ago_s = (evidence.at - stream.ended_at).total_seconds()
+    ago_s = (facts.at - stream.ended_at).total_seconds()
     return Diagnosis("stopped", (_symptom("run_ended", ago_s=ago_s),), 1.0, "start")
 
 
-def _never_ran(evidence: Evidence) -> Diagnosis | None:
-    if evidence.stream is not None:
+def _never_ran(facts: StageFacts) -> Diagnosis | None:
+    if facts.stream is not None:
         return None
-    if evidence.planned_at is None:
+    if facts.planned_at is None:
         return Diagnosis("stopped", (_symptom("never_ran"),), 1.0, "start")
-    since = (evidence.at - evidence.planned_at).total_seconds()
-    if since <= _WRITTEN_S or not evidence.records:
+    since = (facts.at - facts.planned_at).total_seconds()
+    if since <= _WRITTEN_S or not facts.records:
         return None
     found = (_symptom("no_figures"), _symptom("micro_batch_planned", ago_s=since))
     return Diagnosis("stopped", found, 0.5, "start_if_not_running")
 
 
-def _open_transaction(evidence: Evidence) -> Diagnosis | None:
+def _open_transaction(facts: StageFacts) -> Diagnosis | None:
     hidden = tuple(
         _symptom("offsets_hidden", partition=each.partition, offsets=each.hidden)
-        for each in evidence.partitions
+        for each in facts.partitions
         if each.hidden
     )
     return Diagnosis("open_transaction", hidden, 0.9, "find_producer") if hidden else None
 
 
-def _retention(evidence: Evidence) -> Diagnosis | None:
-    keeps = evidence.health.retention_s if evidence.health else None
-    endangered = [each for each in evidence.partitions if keeps is not None and _is_endangered(each, keeps)]
+def _retention(facts: StageFacts) -> Diagnosis | None:
+    keeps = facts.health.retention_s if facts.health else None
+    endangered = [each for each in facts.partitions if keeps is not None and _is_endangered(each, keeps)]
     if not endangered:
         return None
     worst = min(endangered, key=lambda each: each.retention_s or 0.0)
@@ -203,15 +203,15 @@ def _is_endangered(lag: PartitionLag, keeps_s: float) -> bool:
     return catch_up is None or _STEPS * catch_up > left
 
 
-def _kafka(evidence: Evidence) -> Diagnosis | None:
-    health = evidence.health
+def _kafka(facts: StageFacts) -> Diagnosis | None:
+    health = facts.health
     if health is None:
         return None
     if health.offline:
         offline = _symptom("no_leader", partitions=health.offline)
         return Diagnosis("kafka", (offline,), 1.0, "restore_brokers")
-    asking = _share_of_phase(evidence, "source")
-    if asking <= _SOURCE_SHARE or _phase_s(evidence, "source") <= _SOURCE_S:
+    asking = _share_of_phase(facts, "source")
+    if asking <= _SOURCE_SHARE or _phase_s(facts, "source") <= _SOURCE_S:
         return None
     slow = _symptom("slow_source", share=asking)
     if not health.under_replicated:
@@ -220,24 +220,24 @@ def _kafka(evidence: Evidence) -> Diagnosis | None:
     return Diagnosis("kafka", (slow, under), 0.9, "check_unsynced_brokers")
 
 
-def _executors(evidence: Evidence) -> Diagnosis | None:
-    wanted, stream = evidence.wanted_executors, evidence.stream
+def _executors(facts: StageFacts) -> Diagnosis | None:
+    wanted, stream = facts.wanted_executors, facts.stream
     if not wanted or not stream or stream.executors >= wanted:
         return None
     few = _symptom("few_executors", executors=stream.executors, wanted=wanted)
     return Diagnosis("executors", (few,), 0.9, "check_cluster_manager")
 
 
-def _gc(evidence: Evidence) -> Diagnosis | None:
-    tasks = _tasks(evidence)
+def _gc(facts: StageFacts) -> Diagnosis | None:
+    tasks = _tasks(facts)
     run, gc = sum(each.run_s for each in tasks), sum(each.gc_s for each in tasks)
     if not run or gc / run <= _GC_SHARE:
         return None
     return Diagnosis("gc", (_symptom("garbage_collection", share=gc / run),), 0.9, "more_memory")
 
 
-def _spill(evidence: Evidence) -> Diagnosis | None:
-    tasks = _tasks(evidence)
+def _spill(facts: StageFacts) -> Diagnosis | None:
+    tasks = _tasks(facts)
     spilling = [each for each in tasks if each.spilled_bytes > _SPILLED_BYTES]
     if not spilling or len(spilling) * 2 < len(tasks):
         return None
@@ -245,10 +245,10 @@ def _spill(evidence: Evidence) -> Diagnosis | None:
     return Diagnosis("spill", (_symptom("spilled", mib=most / _MIB),), 0.8, "more_memory_or_less_data")
 
 
-def _hot_partition(evidence: Evidence) -> Diagnosis | None:
-    lags, total = evidence.partitions, evidence.records
+def _hot_partition(facts: StageFacts) -> Diagnosis | None:
+    lags, total = facts.partitions, facts.records
     # Of the others, only partitions that lack something are known.
-    if evidence.stage != "ingest" or len(lags) < 2 or not total:
+    if facts.stage != "ingest" or len(lags) < 2 or not total:
         return None
     hot = max(lags, key=lambda each: each.records)
     share, fair = hot.records / total, 1 / len(lags)
@@ -258,9 +258,9 @@ def _hot_partition(evidence: Evidence) -> Diagnosis | None:
     return Diagnosis("skew", (found,), 0.8, "spread_partitions")
 
 
-def _hot_task(evidence: Evidence) -> Diagnosis | None:
-    long = [batch for batch in _recent(evidence) if batch.tasks and _is_uneven(batch, batch.tasks)]
-    if not long or len(long) * 2 < len(_tasks(evidence)):
+def _hot_task(facts: StageFacts) -> Diagnosis | None:
+    long = [batch for batch in _recent(facts) if batch.tasks and _is_uneven(batch, batch.tasks)]
+    if not long or len(long) * 2 < len(_tasks(facts)):
         return None
     last = long[-1]
     longest = last.tasks.longest_s if last.tasks else 0.0
@@ -273,8 +273,8 @@ def _is_uneven(batch: BatchFigures, tasks: TaskFigures) -> bool:
     return tasks.longest_s > _LONG_TASK_TIMES * usual and tasks.longest_s > _LONG_TASK_SHARE * batch.seconds
 
 
-def _state(evidence: Evidence) -> Diagnosis | None:
-    recent = [batch for batch in _recent(evidence) if batch.state and batch.tasks]
+def _state(facts: StageFacts) -> Diagnosis | None:
+    recent = [batch for batch in _recent(facts) if batch.state and batch.tasks]
     run = sum(batch.tasks.run_s for batch in recent if batch.tasks)
     state = sum(batch.state.seconds for batch in recent if batch.state)
     if not run or state / run <= _STATE_SHARE:
@@ -285,31 +285,31 @@ def _state(evidence: Evidence) -> Diagnosis | None:
     return Diagnosis("state", found, 0.8, "less_state")
 
 
-def _small_files(evidence: Evidence) -> Diagnosis | None:
-    newest = next((batch for batch in reversed(evidence.busy) if batch.files_left is not None), None)
-    if newest is None or (newest.files_left or 0) < _MANY_FILES or evidence.catch_up_s is not None:
+def _small_files(facts: StageFacts) -> Diagnosis | None:
+    newest = next((batch for batch in reversed(facts.busy) if batch.files_left is not None), None)
+    if newest is None or (newest.files_left or 0) < _MANY_FILES or facts.catch_up_s is not None:
         return None
     files = newest.files_left or 0
     size = (newest.bytes_left or 0) / files
     if size >= _SMALL_BYTES:
         return None
-    advice: Advice = "fewer_files_of_ingest" if evidence.stage == "speed" else "fewer_files_of_speed"
+    advice: Advice = "fewer_files_of_ingest" if facts.stage == "speed" else "fewer_files_of_speed"
     return Diagnosis("small_files", (_symptom("many_files", files=files, kib=size / 1024),), 0.7, advice)
 
 
-def _burst(evidence: Evidence) -> Diagnosis | None:
-    now, usual, capacity = evidence.rate_in, evidence.usual_rate_in, evidence.capacity
+def _burst(facts: StageFacts) -> Diagnosis | None:
+    now, usual, capacity = facts.rate_in, facts.usual_rate_in, facts.capacity
     if not now or not usual or now < _BURST_TIMES * usual or (capacity and capacity < usual):
         return None
     can = (_symptom("capacity", rate=capacity),) if capacity else ()
     return Diagnosis("burst", (_symptom("burst_rate", rate=now, usual=usual), *can), 0.8, "wait_for_end")
 
 
-def _slow(evidence: Evidence) -> Diagnosis | None:
-    capacity, rate_in = evidence.capacity, evidence.rate_in
+def _slow(facts: StageFacts) -> Diagnosis | None:
+    capacity, rate_in = facts.capacity, facts.rate_in
     if not capacity or not rate_in or capacity > _ROOM * rate_in:
         return None
-    longest = longest_phase(_recent(evidence), evidence.stage)
+    longest = longest_phase(_recent(facts), facts.stage)
     found = (
         _symptom("rate_at_capacity", rate=rate_in, capacity=capacity),
         _symptom("longest_phase", share=longest.share, phase=longest.phase),
@@ -317,15 +317,15 @@ def _slow(evidence: Evidence) -> Diagnosis | None:
     return Diagnosis("slow", found, 0.8, _FASTER[longest.phase])
 
 
-def _catching_up(evidence: Evidence) -> Diagnosis | None:
-    left = evidence.catch_up_s
+def _catching_up(facts: StageFacts) -> Diagnosis | None:
+    left = facts.catch_up_s
     if not left:
         return None
-    found = (_symptom("catching_up", records=evidence.records), _symptom("processed_in", processed_s=left))
+    found = (_symptom("catching_up", records=facts.records), _symptom("processed_in", processed_s=left))
     return Diagnosis("catching_up", found, 0.8)
 
 
-_RULES: Final[tuple[Callable[[Evidence], Diagnosis | None], ...]] = (
+_RULES: Final[tuple[Callable[[StageFacts], Diagnosis | None], ...]] = (
     _unreachable,
     _other_topic,
     _lost,
@@ -353,19 +353,19 @@ _RULES: Final[tuple[Callable[[Evidence], Diagnosis | None], ...]] = (
 )
 
 
-def _recent(evidence: Evidence) -> tuple[BatchFigures, ...]:
-    return evidence.busy[-_RECENT_BATCHES:]
+def _recent(facts: StageFacts) -> tuple[BatchFigures, ...]:
+    return facts.busy[-_RECENT_BATCHES:]
 
 
-def _tasks(evidence: Evidence) -> list[TaskFigures]:
-    return [batch.tasks for batch in _recent(evidence) if batch.tasks]
+def _tasks(facts: StageFacts) -> list[TaskFigures]:
+    return [batch.tasks for batch in _recent(facts) if batch.tasks]
 
 
-def _phase_s(evidence: Evidence, phase: str) -> float:
-    recent = _recent(evidence)
+def _phase_s(facts: StageFacts, phase: str) -> float:
+    recent = _recent(facts)
     return median(batch.phases.get(phase, 0.0) for batch in recent) if recent else 0.0
 
 
-def _share_of_phase(evidence: Evidence, phase: str) -> float:
-    recent = [batch for batch in _recent(evidence) if batch.seconds]
+def _share_of_phase(facts: StageFacts, phase: str) -> float:
+    recent = [batch for batch in _recent(facts) if batch.seconds]
     return mean(batch.phases.get(phase, 0.0) / batch.seconds for batch in recent) if recent else 0.0

@@ -123,12 +123,12 @@ class Diagnosis:
 
     Attributes:
         cause: The cause; `none` if it is not behind.
-        evidence: What points to it.
+        symptoms: What points to it.
         confidence: From 0 to 1, an estimate: how rarely the same figures have another cause.
         advice: What helps; None if nothing has to be done.
     """
 
     cause: Cause
-    evidence: tuple[Symptom, ...]
+    symptoms: tuple[Symptom, ...]
     confidence: float
     advice: Advice | None = None

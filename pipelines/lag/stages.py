@@ -17,7 +17,7 @@ from pipelines.delta.stream_position import first_unread_version, unread_rows
 from pipelines.delta.tables import exists, version
 from pipelines.errors import InfrastructureError
 from pipelines.kafka.backlog import Backlog, PartitionBacklog, backlog
-from pipelines.lag.evidence import Evidence, PartitionLag, TopicHealth
+from pipelines.lag.stage_facts import PartitionLag, StageFacts, TopicHealth
 from pipelines.spark.checkpoints import offsets_of, planned_at, query_files
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.stream_progress import StreamProgress, read_progress, read_refusal
@@ -26,7 +26,7 @@ _EXECUTORS: Final = "spark.executor.instances"
 _MOST_COMMITS: Final = 1_000
 
 
-def stages(pipeline: Pipeline) -> Iterator[Evidence]:
+def stages(pipeline: Pipeline) -> Iterator[StageFacts]:
     """Yield what is known of each stage of a pipeline, in the order of the data.
 
     Raises:
@@ -38,13 +38,13 @@ def stages(pipeline: Pipeline) -> Iterator[Evidence]:
     for query in pipeline.config.streams:
         rates = list[float | None]()
         for source in _sources(pipeline, query):
-            evidence = replace(
+            facts = replace(
                 _evidence(source, query) if source is pipeline else _evidence_of_cluster(source),
-                fed=fed,
+                upstream_rate=fed,
                 cluster=source.config.cluster,
             )
-            yield evidence
-            rates.append(evidence.rate_out)
+            yield facts
+            rates.append(facts.rate_out)
         known = [rate for rate in rates if rate is not None]
         fed = sum(known) if len(known) == len(rates) and rates else None
 
@@ -56,7 +56,7 @@ def _sources(pipeline: Pipeline, query: Query) -> tuple[Pipeline, ...]:
     return tuple(source for source in pipeline.sources() if not source.config.kafka.retired)
 
 
-def _evidence(pipeline: Pipeline, query: Query) -> Evidence:
+def _evidence(pipeline: Pipeline, query: Query) -> StageFacts:
     match query:
         case "ingest":
             return _behind_kafka(pipeline)
@@ -66,7 +66,7 @@ def _evidence(pipeline: Pipeline, query: Query) -> Evidence:
             return _behind_table(pipeline, query, _of_publish, "speed layer")
 
 
-def _evidence_of_cluster(source: Pipeline) -> Evidence:
+def _evidence_of_cluster(source: Pipeline) -> StageFacts:
     """Return what is known of the ingest of one of several clusters: one that is down hides no other."""
     try:
         return _behind_kafka(source)
@@ -74,7 +74,7 @@ def _evidence_of_cluster(source: Pipeline) -> Evidence:
         return replace(_with_stream(source, "ingest", ()), unreachable=str(error))
 
 
-def _behind_kafka(pipeline: Pipeline) -> Evidence:
+def _behind_kafka(pipeline: Pipeline) -> StageFacts:
     found = backlog(pipeline)
     return replace(
         _with_stream(pipeline, "ingest", lag_of_partitions(found), found.at),
@@ -93,14 +93,14 @@ def _behind_table(
     query: TableQuery,
     behind: Callable[[Pipeline], tuple[PartitionLag, ...]],
     source: str,
-) -> Evidence:
+) -> StageFacts:
     """Return what is known of a stage that reads a table, of this name."""
     if exists(pipeline.spark, pipeline.table(STREAMS[query].reads[0])):
         return _with_stream(pipeline, query, behind(pipeline))
-    return replace(_with_stream(pipeline, query, ()), lacks=source)
+    return replace(_with_stream(pipeline, query, ()), missing_table=source)
 
 
-def streams(pipeline: Pipeline) -> Iterator[Evidence]:
+def streams(pipeline: Pipeline) -> Iterator[StageFacts]:
     """Yield what the files of each stage's stream say; neither Kafka nor a table is asked for its lag."""
     for stage in pipeline.config.streams:
         for source in _sources(pipeline, stage):
@@ -162,13 +162,13 @@ def _of_publish(pipeline: Pipeline) -> tuple[PartitionLag, ...]:
 
 def _with_stream(
     pipeline: Pipeline, stage: Query, partitions: tuple[PartitionLag, ...], at: datetime | None = None
-) -> Evidence:
+) -> StageFacts:
     checkpoint = pipeline.checkpoint(stage)
     stream = read_progress(pipeline.spark, checkpoint)
     files = query_files(pipeline.spark, checkpoint)
     newest = files.next_batch - 1 if files.in_flight is None else files.in_flight
     text = offsets_of(pipeline.spark, checkpoint, newest) if newest >= 0 else None
-    return Evidence(
+    return StageFacts(
         stage,
         at or datetime.now(UTC),
         partitions,

@@ -4,11 +4,11 @@ from typing import Final
 
 from pipelines.durations import about
 from pipelines.lag.diagnosis import Advice, Figure, Symptom, SymptomKind
-from pipelines.lag.evidence import Evidence, PartitionLag
+from pipelines.lag.stage_facts import PartitionLag, StageFacts
 
 _MOST_NUMBERS: Final = 10
 
-EVIDENCE: Final[dict[SymptomKind, str]] = {
+SYMPTOM_TEXTS: Final[dict[SymptomKind, str]] = {
     "records_left": "{records:,} records are not processed; the age of the oldest: {behind_s}",
     "another_topic": "the topic is not the one that bronze was filled from",
     "offsets_ahead": "partition {partition}: {offsets:,} offsets were read that Kafka does not have",
@@ -86,10 +86,10 @@ ADVICE: Final[dict[Advice, str]] = {
 }
 
 
-def evidence_text(symptom: Symptom) -> str:
+def symptom_text(symptom: Symptom) -> str:
     """Return a symptom in words."""
     figures = {name: _shown(name, figure) for name, figure in symptom.figures.items()}
-    return EVIDENCE[symptom.kind].format(**figures)
+    return SYMPTOM_TEXTS[symptom.kind].format(**figures)
 
 
 def advice_text(advice: Advice | None, start: str) -> str:
@@ -107,7 +107,7 @@ def rate_text(rate: float | None) -> str:
     return "" if rate is None else f"{rate:,.1f}" if 0 < rate < 10 else f"{rate:,.0f}"
 
 
-def caught_up_text(figures: Evidence | PartitionLag) -> str:
+def caught_up_text(figures: StageFacts | PartitionLag) -> str:
     """Return in which time nothing is left, in words; empty if nothing is left now."""
     if not figures.records:
         return ""
@@ -116,9 +116,9 @@ def caught_up_text(figures: Evidence | PartitionLag) -> str:
     return "?" if figures.rate_in is None or figures.rate_out is None else "never"
 
 
-def least_retention(evidence: Evidence) -> float | None:
+def least_retention(facts: StageFacts) -> float | None:
     """Return the seconds until Kafka may delete the first unread record; None if that is not known."""
-    known = (each.retention_s for each in evidence.partitions if each.records)
+    known = (each.retention_s for each in facts.partitions if each.records)
     return min((seconds for seconds in known if seconds is not None), default=None)
 
 

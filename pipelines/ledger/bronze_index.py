@@ -125,7 +125,7 @@ class BronzeIndex:
         broken = self.records.where("day IS NULL").groupBy("reason").agg(_sum("n"))
         return {row["reason"]: row["n"] for row in small_rows(broken)}
 
-    def came_since(self, versions: Mapping[date, int], spark: SparkSession) -> dict[date, int]:
+    def records_after(self, versions: Mapping[date, int], spark: SparkSession) -> dict[date, int]:
         """Return how many valid records came for each day after its version of bronze, if any did.
 
         Args:

@@ -25,15 +25,15 @@ from pipelines.ledger.bronze_state import (
     records_in,
     require_indexed_offsets,
 )
-from pipelines.ledger.catalog import BRONZE_INDEX, rows_of
 from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.forgotten import emptied_in, forgotten_by, is_emptied, with_event_time
-from pipelines.ledger.index_making import made
+from pipelines.ledger.index_making import make_index
 from pipelines.ledger.leases import Lease
+from pipelines.ledger.ops_tables import BRONZE_INDEX, rows_of
 from pipelines.ledger.schema_lookup import ask_again, learned_late
 from pipelines.records.decode import ERROR, EVENT_DATE, VALID
 from pipelines.records.decoder import contract_text
-from pipelines.records.sent import sent_at
+from pipelines.records.send_time import sent_at
 from pipelines.records.watermark import clock
 from pipelines.spark.failures import first_line
 from pipelines.spark.pipeline import Pipeline
@@ -104,7 +104,7 @@ def index_bronze(
             has taken the lease over.
         SourceError: bronze lacks records that the index knows.
     """
-    return made(_making(pipeline, version), lease.stamp if lease else None)
+    return make_index(_index_build(pipeline, version), lease.stamp if lease else None)
 
 
 def index_as_of(pipeline: Pipeline, at: int) -> BronzeIndex:
@@ -119,14 +119,14 @@ def index_as_of(pipeline: Pipeline, at: int) -> BronzeIndex:
         at: a version of bronze that a nightly run has seen.
     """
     now = table_version(pipeline.spark, pipeline.table("bronze"))
-    making = _making(pipeline, now)
+    making = _index_build(pipeline, now)
     if making.known_until is not None and making.known_until >= at:
         return BronzeIndex(now, making.bronze_id, making.stored).until(at)
     return index_bronze(pipeline, now).until(at)
 
 
 @dataclass(frozen=True)
-class _Making:
+class _IndexBuild:
     """One making of the index, see `pipelines.ledger.index_making.IndexLake`.
 
     Attributes:
@@ -241,7 +241,7 @@ class _Making:
         return rows.withColumns(values).select(*of_index.names)
 
 
-def _making(pipeline: Pipeline, version: int) -> _Making:
+def _index_build(pipeline: Pipeline, version: int) -> _IndexBuild:
     spark = pipeline.spark
     BRONZE_INDEX.ensure(pipeline)
     stored = BRONZE_INDEX.rows(pipeline, table_version(spark, BRONZE_INDEX.path(pipeline)))
@@ -251,7 +251,7 @@ def _making(pipeline: Pipeline, version: int) -> _Making:
     name = bronze_id(bronze, indexed, is_same=is_same)
     ask_again(pipeline)
     made_for = decoding_key(pipeline, name, bronze.whole_from)
-    return _Making(pipeline, bronze, stored, indexed, is_same, name, made_for)
+    return _IndexBuild(pipeline, bronze, stored, indexed, is_same, name, made_for)
 
 
 def _indexed(stored: DataFrame) -> Indexed | None:

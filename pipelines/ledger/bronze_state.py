@@ -15,7 +15,8 @@ from pipelines.delta.tables import shape, small_frame, table_id
 from pipelines.delta.time_travel import commit_hash
 from pipelines.errors import SourceError
 from pipelines.ledger.offset_ranges import PartitionOffsets
-from pipelines.ledger.retention_marks import first_kept_day
+from pipelines.ledger.retention_properties import first_complete_day_of_cluster
+from pipelines.message_texts import first_of
 from pipelines.spark.pipeline import Pipeline
 
 _SHOWN: Final = 5
@@ -73,7 +74,7 @@ def bronze_state(pipeline: Pipeline, version: int) -> BronzeState:
         table_id(spark, table),
         commit_hash(spark, table, version),
         first_topic_of_bronze(pipeline),
-        first_kept_day(pipeline),
+        first_complete_day_of_cluster(pipeline),
     )
 
 
@@ -150,12 +151,11 @@ def require_offsets(bronze: BronzeState, indexed: Indexed, find: Callable[[], li
     else:
         lacking = find()
     if lacking:
-        more = [f"and {len(lacking) - _SHOWN} more partitions"] if len(lacking) > _SHOWN else []
         raise SourceError(
             f"{bronze.table}: records are gone that nightly runs have seen: the table was replaced or"
             f" restored, or rows were deleted: found table id {bronze.table_id} at version {bronze.version},"
             f" expected {indexed.bronze_id or 'a table'} at version {indexed.until} or later."
-            f" Missing: {'; '.join([*lacking[:_SHOWN], *more])}. No day was certified."
+            f" Missing: {first_of(lacking, _SHOWN, 'partitions')}. No day was certified."
             " Restore the table, let ingest read again what Kafka still has, or set the first day of which"
             " this table holds all records: see docs/runbook.md, 'Bronze is another table'"
         )

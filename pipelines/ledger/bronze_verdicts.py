@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Compared:
+class DayComparison:
     """Certified days, compared with the current bronze.
 
     Attributes:
@@ -71,7 +71,7 @@ def slice_to_audit(
 
 def compared(
     own: Sequence[Verdict], ledger: Sequence[Verdict], index: BronzeIndex, forgotten: Mapping[date, int]
-) -> Compared:
+) -> DayComparison:
     """Compare the certified days with bronze.
 
     An index that was rebuilt without the one before it does not know when records came: then their number
@@ -88,7 +88,7 @@ def compared(
     comparable = {v for v in own if first is not None and first <= v.bronze_version}
     untold = {day: v for day, v in certified.items() if v not in comparable}
     more = {day: records.get(day, 0) + forgotten.get(day, 0) - v.records for day, v in untold.items()}
-    return Compared(
+    return DayComparison(
         {day: v.bronze_version if v in comparable else None for day, v in certified.items()},
         {day: n for day, n in more.items() if n > 0},
         {day for day, n in more.items() if n < 0},

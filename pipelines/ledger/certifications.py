@@ -14,12 +14,12 @@ from pipelines.config.model import PipelineConfig
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.fenced_commits import append_fenced
 from pipelines.delta.io import small_rows
-from pipelines.delta.table_properties import CERTIFIED, parsed, set_table_property, table_property
+from pipelines.delta.table_properties import CERTIFIED, parse_property, set_table_property, table_property
 from pipelines.delta.tables import exists
 from pipelines.delta.time_travel import commit_hash
 from pipelines.delta.transaction import version_gone
 from pipelines.errors import InfrastructureError, SourceError
-from pipelines.ledger.catalog import CERTIFICATIONS
+from pipelines.ledger.ops_tables import CERTIFICATIONS
 from pipelines.spark.failures import first_line
 from pipelines.spark.pipeline import Pipeline
 
@@ -31,14 +31,14 @@ _ANOTHER: Final = (
 _log = logging.getLogger(__name__)
 
 
-def certified_mark(pipeline: Pipeline) -> int | None:
+def certified_version_property(pipeline: Pipeline) -> int | None:
     """Return the highest version of the batch table that was certified, as it says itself.
 
     None if it does not.
     """
     table = pipeline.table("batch")
     mark = table_property(pipeline.spark, table, CERTIFIED) if exists(pipeline.spark, table) else None
-    return None if mark is None else parsed(table, CERTIFIED, mark, int)
+    return None if mark is None else parse_property(table, CERTIFIED, mark, int)
 
 
 def mark_certified(pipeline: Pipeline, version: int) -> None:
@@ -47,7 +47,7 @@ def mark_certified(pipeline: Pipeline, version: int) -> None:
     Readers go by the verdicts, so that it cannot be said changes nothing of how a run ends.
     """
     try:
-        if (certified_mark(pipeline) or -1) < version:
+        if (certified_version_property(pipeline) or -1) < version:
             set_table_property(pipeline.spark, pipeline.table("batch"), CERTIFIED, str(version))
     except (PySparkException, Py4JError, InfrastructureError) as error:
         _log.warning(
@@ -186,7 +186,7 @@ def ensure_ledger(pipeline: Pipeline) -> None:
         SourceError: there was one, see `history`.
     """
     if not CERTIFICATIONS.exists(pipeline):
-        require_ledger(pipeline.config, certified_mark(pipeline), None)
+        require_ledger(pipeline.config, certified_version_property(pipeline), None)
     CERTIFICATIONS.ensure(pipeline)
 
 
@@ -201,7 +201,7 @@ def history(pipeline: Pipeline, at: int | None = None) -> list[Verdict]:
         SourceError: it lacks verdicts that the batch table knows of: it was removed, or restored.
     """
     # Before the ledger, to which a run at work may add; it marks the table only then.
-    mark = certified_mark(pipeline) if at is None else None
+    mark = certified_version_property(pipeline) if at is None else None
     return history_of(pipeline.config, mark, _all_verdicts(pipeline, at))
 
 

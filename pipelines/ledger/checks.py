@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from typing import Final, Literal
 
-from pipelines.ledger.catalog import VALIDATION_RESULTS
+from pipelines.ledger.ops_tables import VALIDATION_RESULTS
 from pipelines.spark.pipeline import Pipeline
 
 Status = Literal["passed", "failed", "warned"]

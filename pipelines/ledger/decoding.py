@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.errors import InfrastructureError
-from pipelines.formats.catalog import names_schemas
+from pipelines.formats.registered_formats import names_schemas
 from pipelines.ledger.schema_lookup import Named, learn, learn_named, most_named
 from pipelines.ledger.writer_schemas import (
     NO_ID,

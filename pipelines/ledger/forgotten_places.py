@@ -16,9 +16,9 @@ from pipelines.delta.io import append, on_days, read, small_rows
 from pipelines.delta.record_tables import FORGOTTEN, ensure_forgettable, first_topic_of_bronze
 from pipelines.delta.tables import exists, shape, small_frame
 from pipelines.errors import SourceError
-from pipelines.ledger.catalog import FORGOTTEN_PLACES, rows_of
 from pipelines.ledger.certifications import Certified
 from pipelines.ledger.forgotten import EVENT_TIME, emptied_of, forgotten_mark, not_emptied
+from pipelines.ledger.ops_tables import FORGOTTEN_PLACES, rows_of
 from pipelines.records.decode import COORDINATES, ENVELOPE, EVENT_DATE
 from pipelines.spark.ingest_plans import read_until
 from pipelines.spark.pipeline import Pipeline

@@ -19,10 +19,10 @@ from pipelines.delta.fenced_commits import claim, replace_fenced
 from pipelines.delta.io import small_rows
 from pipelines.delta.tables import shape, small_frame
 from pipelines.ledger.bronze_index import OFFSETS, RECORDS
-from pipelines.ledger.catalog import BRONZE_INDEX, CERTIFICATIONS, rows_of
 from pipelines.ledger.index_making import folded
 from pipelines.ledger.leases import Lease
 from pipelines.ledger.offset_ranges import in_a_row
+from pipelines.ledger.ops_tables import BRONZE_INDEX, CERTIFICATIONS, rows_of
 from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import instant
 

@@ -66,7 +66,7 @@ class IndexLake(Protocol[Rows, Index]):
         """
 
 
-def made(lake: IndexLake[Rows, Index], stamps: Callable[[str], Stamp] | None) -> Index:
+def make_index(lake: IndexLake[Rows, Index], stamps: Callable[[str], Stamp] | None) -> Index:
     """Return the index of bronze at a version; what it lacks is made.
 
     Args:

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from pipelines.delta.io import days_condition, read
 from pipelines.delta.tables import exists
 from pipelines.delta.upkeep import change_rows
-from pipelines.ledger.catalog import LAYER_SAMPLES, VALIDATION_RESULTS, rows_of
+from pipelines.ledger.ops_tables import LAYER_SAMPLES, VALIDATION_RESULTS, rows_of
 from pipelines.spark.pipeline import Pipeline
 
 LEDGERS: Final = (LAYER_SAMPLES.name, VALIDATION_RESULTS.name)

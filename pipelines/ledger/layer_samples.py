@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from pipelines.delta.io import small_rows
 from pipelines.delta.tables import shape
-from pipelines.ledger.catalog import LAYER_SAMPLES, SAMPLE
+from pipelines.ledger.ops_tables import LAYER_SAMPLES, SAMPLE
 from pipelines.spark.pipeline import Pipeline
 
 Explanation = Literal["late", "quarantined", "pending", "remembered"]

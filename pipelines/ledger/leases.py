@@ -15,12 +15,12 @@ from datetime import UTC, datetime
 from pipelines.delta.epochs import Stamp, application
 from pipelines.delta.fenced_commits import claim, number_taken, replace_fenced
 from pipelines.delta.io import read, small_rows
-from pipelines.delta.read_ahead import versions_read_ahead
+from pipelines.delta.reader_position_check import versions_read_ahead
 from pipelines.delta.tables import exists, small_frame
-from pipelines.ledger.catalog import BRONZE_INDEX, CERTIFICATIONS, LEASES, rows_named
 from pipelines.ledger.certifications import ensure_ledger
 from pipelines.ledger.lease_holders import HeldLease, Holder, this_process
 from pipelines.ledger.lease_terms import LeaseLimits, LeaseTerm, take
+from pipelines.ledger.ops_tables import BRONZE_INDEX, CERTIFICATIONS, LEASES, rows_named
 from pipelines.spark.pipeline import Pipeline
 
 

@@ -12,7 +12,9 @@ from pyspark.sql import functions as F
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import conform, exists
-from pipelines.ledger.catalog import (
+from pipelines.ledger.certifications import Verdict, newest, standing
+from pipelines.ledger.lease_holders import Holder
+from pipelines.ledger.ops_tables import (
     CERTIFICATIONS,
     LEASES,
     PUBLISHED_DAYS,
@@ -20,8 +22,6 @@ from pipelines.ledger.catalog import (
     VALIDATION_RESULTS,
     TableSpec,
 )
-from pipelines.ledger.certifications import Verdict, newest, standing
-from pipelines.ledger.lease_holders import Holder
 
 _CHECKS_NAMED: Final = 20
 

@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from pipelines.errors import OncelakeError
-from pipelines.ledger.catalog import RUNS
+from pipelines.ledger.ops_tables import RUNS
 from pipelines.spark.failures import first_line
 from pipelines.spark.pipeline import Pipeline
 

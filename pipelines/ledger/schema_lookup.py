@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from pipelines.delta.io import small_rows
 from pipelines.errors import InfrastructureError
-from pipelines.formats.catalog import format_of_kind, names_schemas
+from pipelines.formats.registered_formats import format_of_kind, names_schemas
 from pipelines.ledger.writer_schemas import NO_ID, UNKNOWN, UNREADABLE, answers, fitting, keep, kept_schemas
 from pipelines.registry.schema_registry import open_registry, registry_of
 from pipelines.registry.wire_format import NO_WRITERS, Writers, WriterSchema, ordered_ids

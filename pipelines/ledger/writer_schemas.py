@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import small_rows
-from pipelines.formats.catalog import format_of, names_schemas
-from pipelines.ledger.catalog import WRITER_SCHEMAS
+from pipelines.formats.registered_formats import format_of, names_schemas
+from pipelines.ledger.ops_tables import WRITER_SCHEMAS
 from pipelines.registry.schema_registry import registry_of
 from pipelines.registry.wire_format import NO_WRITERS, Writers, WriterSchema
 from pipelines.spark.pipeline import Pipeline

@@ -8,7 +8,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.ledger.layer_samples import Explanation, Explanations
 from pipelines.records.redaction import leaves
 
-Outcome = Literal["winner", "duplicate", "conflict", Explanation, "missing"]
+OutcomeKind = Literal["winner", "duplicate", "conflict", Explanation, "missing"]
 Place = Mapping[str, Any]
 
 _WOULD_BE: Final = "would be the row of the batch layer"
@@ -82,15 +82,15 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Fate:
+class Outcome:
     """What became of a record: a verdict, why, and in which columns it differs from the copy that wins."""
 
-    verdict: Outcome
+    verdict: OutcomeKind
     reason: str
     differs_in: tuple[str, ...] = ()
 
 
-def fate(facts: Facts, contract: DataContract) -> Fate:
+def fate(facts: Facts, contract: DataContract) -> Outcome:
     """Decide what became of a record, as the audit would.
 
     Args:
@@ -98,26 +98,26 @@ def fate(facts: Facts, contract: DataContract) -> Fate:
         contract: names the columns.
     """
     if not facts.valid:
-        return Fate("quarantined", _broken(facts))
+        return Outcome("quarantined", _broken(facts))
     if not facts.best or facts.reading > 1:
         return _copy(facts, contract)
     if facts.in_batch:
         dropped = facts.behind and facts.speed_copy is None
         reason = f"row of the batch layer{_dropped(facts) if dropped else ''}"
-        return Fate("late" if dropped else "winner", reason)
+        return Outcome("late" if dropped else "winner", reason)
     speed_lacks_it = not facts.in_speed and facts.speed_copy is None
     if facts.certified and not (facts.aside and speed_lacks_it):
         reason = f"{facts.event_day} is certified without it: it came later, or a rule was changed"
-        return Fate("late", f"{reason}; the next rebuild of the day makes it the row")
+        return Outcome("late", f"{reason}; the next rebuild of the day makes it the row")
     return _explained(facts) if speed_lacks_it else _in_speed(facts)
 
 
-def _in_speed(facts: Facts) -> Fate:
+def _in_speed(facts: Facts) -> Outcome:
     copy = "it" if facts.in_speed else coordinates_text(facts.speed_copy)
-    return Fate("winner", f"{_WOULD_BE}; readers have {copy} from the speed layer")
+    return Outcome("winner", f"{_WOULD_BE}; readers have {copy} from the speed layer")
 
 
-def _explained(facts: Facts) -> Fate:
+def _explained(facts: Facts) -> Outcome:
     """Explain why the speed layer lacks the event, as the audit of its day would."""
     late = quarantined = pending = remembered = None
     # What the stream has refused, or has not read, it has not held against its watermark.
@@ -134,22 +134,22 @@ def _explained(facts: Facts) -> Fate:
     reasons = Explanations(late=late, quarantined=quarantined, pending=pending, remembered=remembered)
     for verdict, reason in reasons.by_precedence():
         if reason:
-            return Fate(verdict, reason)
-    return Fate("missing", f"{_WOULD_BE}; nothing explains why the speed layer lacks it")
+            return Outcome(verdict, reason)
+    return Outcome("missing", f"{_WOULD_BE}; nothing explains why the speed layer lacks it")
 
 
-def _copy(facts: Facts, contract: DataContract) -> Fate:
+def _copy(facts: Facts, contract: DataContract) -> Outcome:
     if facts.reading > 1:
-        return Fate(
+        return Outcome(
             "duplicate", f"of {coordinates_text(_coordinates(facts))}: the same record, read from Kafka again"
         )
     shown = _still_shown(facts)
     if not facts.differing:
-        return Fate("duplicate", f"of {coordinates_text(facts.winner)}{shown}")
+        return Outcome("duplicate", f"of {coordinates_text(facts.winner)}{shown}")
     paths = [path for path, _ in leaves(contract.schema)]
     differs_in = tuple(paths[number] for number in facts.differing)
     reason = f"with {coordinates_text(facts.winner)}, which wins; differs in {', '.join(differs_in)}{shown}"
-    return Fate("conflict", reason, differs_in)
+    return Outcome("conflict", reason, differs_in)
 
 
 def _still_shown(facts: Facts) -> str:

@@ -11,11 +11,11 @@ from pyspark.sql.types import BooleanType, DataType, DateType, StringType, Times
 
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import small_rows
-from pipelines.formats.catalog import format_of
+from pipelines.formats.registered_formats import format_of
 from pipelines.ledger.forgotten import is_emptied, with_event_time
 from pipelines.lineage.key_filter import AskedPart
 from pipelines.records.decode import COORDINATES, ERROR, EVENT_DATE, ORIGIN, VALID
-from pipelines.records.dedup import KAFKA_ORDER, greedy, neighbours, preference
+from pipelines.records.dedup import KAFKA_ORDER, kept_copies_sql, neighbours, order_columns
 from pipelines.records.fingerprints import fingerprint
 from pipelines.records.moments import moment_of
 from pipelines.records.redaction import leaves, text_of
@@ -75,7 +75,7 @@ def records_and_watermarks(
     column_of = {path: column for column, _, path in read}
     condition = " AND ".join(part.holds(contract, column_of[part.path]) for part in key_parts)
     columns = {key: column for column, key, _ in read}
-    for column in (contract.event_time, *preference(contract), EVENT_DATE, *ORIGIN, VALID, ERROR):
+    for column in (contract.event_time, *order_columns(contract), EVENT_DATE, *ORIGIN, VALID, ERROR):
         columns.setdefault(column, name(column))
     texts = ", ".join(text_of(contract, path, kinds[path].dataType, column) for column, _, path in read)
     hashes = ", ".join(fingerprint(name(path), kind) for path, kind in leaves(contract.schema))
@@ -158,10 +158,10 @@ def traced(
     marked = _held_by(marked, layers.batch, "_in_batch")
     marked = marked.join(_put_aside(layers.quarantine, records), list(COORDINATES), "left")
     near, of_key = neighbours(contract, limits.horizon_days), Window.partitionBy(*contract.key_names)
-    order = F.struct(*preference(contract), _HASHES)
+    order = F.struct(*order_columns(contract), _HASHES)
     day = F.unix_date(EVENT_DATE).alias("day")
     copy = F.struct(order.alias("o"), _HERE, _HASHES, day, F.lit(False).alias("edge"))
-    winners = f"({greedy('_copies', contract, limits.horizon_days)}).kept"
+    winners = f"({kept_copies_sql('_copies', contract, limits.horizon_days)}).kept"
     stands = (
         f"get(filter({winners}, _k -> abs(_k.day - unix_date({EVENT_DATE})) <= {limits.horizon_days}), 0)"
     )

@@ -20,10 +20,10 @@ class NightSteps(Protocol):
     def hold(self) -> AbstractContextManager[object]:
         """Take the lease and claim the ledger for its epoch; give the lease back at the end."""
 
-    def look(self) -> Iterator[Point]:
+    def plan_days(self) -> Iterator[Point]:
         """Read what is certified, and which days are due."""
 
-    def undo(self) -> Iterator[Point]:
+    def restore_base(self) -> Iterator[Point]:
         """Claim the batch table for the epoch, as it is certified: the run's base."""
 
     def build(self) -> Iterator[Point]:
@@ -32,7 +32,7 @@ class NightSteps(Protocol):
     def audit(self) -> Iterator[Point]:
         """Check the days as they were written."""
 
-    def keep(self) -> Iterator[Point]:
+    def restore_failed_days(self) -> Iterator[Point]:
         """Take back the days that did not pass."""
 
     def certify(self) -> Iterator[Point]:
@@ -42,7 +42,14 @@ class NightSteps(Protocol):
 def steps(night: NightSteps) -> Iterator[Point]:
     """Let a run take its steps up to the next point, each time that it is asked for one."""
     with night.hold():
-        for step in (night.look, night.undo, night.build, night.audit, night.keep, night.certify):
+        for step in (
+            night.plan_days,
+            night.restore_base,
+            night.build,
+            night.audit,
+            night.restore_failed_days,
+            night.certify,
+        ):
             yield from step()
 
 

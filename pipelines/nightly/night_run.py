@@ -37,7 +37,7 @@ class NightLease(Protocol):
 
 
 @dataclass(frozen=True)
-class Plan:
+class NightPlan:
     """What a run has found before it writes.
 
     Attributes:
@@ -65,7 +65,7 @@ class NightTables(Protocol):
     def step(self, name: Step) -> AbstractContextManager[list[str]]:
         """Record how a step ends; yields what is to be said of it."""
 
-    def plan(self) -> Plan:
+    def plan(self) -> NightPlan:
         """Read what is certified, seal bronze, and find which days are due."""
 
     def make_batch(self) -> None:
@@ -106,9 +106,9 @@ class NightTables(Protocol):
 class NightRun:
     """A nightly run, step by step; the order is that of `pipelines.nightly.commit_order`.
 
-    Each step sets, once, what later ones go by: `hold` the lease, `look` the plan, `audit` the audit,
-    `certify` the run and its verdicts. Of the versions of the batch table `undo` sets the base, `build` the
-    built one, and `keep` the kept one, which is the built one if all days passed.
+    Each step sets, once, what later ones go by: `hold` the lease, `plan_days` the plan, `audit` the audit,
+    `certify` the run and its verdicts. Of the versions of the batch table `restore_base` sets the base,
+    `build` the built one, and `restore_failed_days` the kept one, which is the built one if all days passed.
 
     Attributes:
         pipeline_name: the pipeline's name.
@@ -122,7 +122,7 @@ class NightRun:
     tables: NightTables
     batch: str
     _lease: NightLease = field(init=False)
-    _plan: Plan = field(init=False)
+    _plan: NightPlan = field(init=False)
     _base: int = field(init=False)
     _built: int = field(init=False)
     _day_audit: Audit = field(init=False)
@@ -136,12 +136,12 @@ class NightRun:
         with self.tables.hold() as self._lease:
             yield
 
-    def look(self) -> Iterator[Point]:
+    def plan_days(self) -> Iterator[Point]:
         """Seal the days, and find which are due."""
         yield from stop_at(Point.LEASE_HELD)
         self._plan = self.tables.plan()
 
-    def undo(self) -> Iterator[Point]:
+    def restore_base(self) -> Iterator[Point]:
         """Put the batch table back to the certified state if a run died between writing and deciding."""
         self.tables.make_batch()
         yield from stop_at(Point.DAYS_DUE)
@@ -168,7 +168,7 @@ class NightRun:
                 f" Great Expectations took {self._day_audit.expectations_s:.1f} s of it"
             )
 
-    def keep(self) -> Iterator[Point]:
+    def restore_failed_days(self) -> Iterator[Point]:
         """Take back the days that failed."""
         yield from stop_at(Point.DAYS_AUDITED)
         stamp = self._lease.stamp("keep")

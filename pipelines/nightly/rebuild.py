@@ -11,7 +11,7 @@ from pipelines.ledger.bronze_index import BronzeSlice
 from pipelines.ledger.decoding import decode_all
 from pipelines.nightly.night_run import refuse_others
 from pipelines.records.decode import EVENT_DATE, valid
-from pipelines.records.dedup import UNDECIDED, clustered, winners_on_known_days, without_key
+from pipelines.records.dedup import UNDECIDED, clustered, winners_on_known_days, without_key_columns
 from pipelines.spark.pipeline import Pipeline
 
 
@@ -50,7 +50,9 @@ def _build(pipeline: Pipeline, span: Span, pieces: BronzeSlice, stamp: Stamp) ->
     # Partitions by key are as good as others for the files of one day.
     is_one_day = len(span.days) == 1
     in_order = rows.sortWithinPartitions(EVENT_DATE, *key) if is_one_day else by_day_and_key(rows, key)
-    return replace_days_fenced(without_key(in_order, contract), pipeline.table("batch"), span.days, stamp)
+    return replace_days_fenced(
+        without_key_columns(in_order, contract), pipeline.table("batch"), span.days, stamp
+    )
 
 
 def require_alone(pipeline: Pipeline, versions: Sequence[int]) -> None:

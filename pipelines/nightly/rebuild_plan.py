@@ -15,9 +15,9 @@ from pipelines.ledger.bronze_verdicts import compared, own_verdicts, require_no_
 from pipelines.ledger.certifications import Certified, Verdict, certified_in, newest_certified
 from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.forgotten_places import forgotten_after, require_final_days_forgotten
-from pipelines.ledger.retention_marks import first_rebuildable_day, first_whole_day
+from pipelines.ledger.retention_properties import first_complete_day, first_rebuildable_day
 from pipelines.records.decode import COORDINATES, EVENT_DATE, valid
-from pipelines.records.dedup import UNDECIDED, winners_on_known_days, with_key, without_key
+from pipelines.records.dedup import UNDECIDED, winners_on_known_days, with_key_columns, without_key_columns
 from pipelines.spark.pipeline import Pipeline
 
 RebuildCause = Literal["asked", "missed", "late", "neighbour", "forgotten"]
@@ -50,7 +50,7 @@ class Due:
         return list(self.causes)
 
     @property
-    def left(self) -> list[date]:
+    def late_days_not_rebuilt(self) -> list[date]:
         """Days that have late records and are not rebuilt by this run."""
         return [day for day in sorted(self.came_late) if day not in self.causes]
 
@@ -122,7 +122,7 @@ def _known(
     fewer = {day for day in comparison.fewer if day >= first}
     require_no_fewer(pipeline.config, {*requested_days, *forgotten}, fewer)
     versions = {day: version for day, version in comparison.versions.items() if version is not None}
-    late = index.came_since(versions, pipeline.spark) | {**comparison.more}
+    late = index.records_after(versions, pipeline.spark) | {**comparison.more}
     return _Known(
         first_rebuildable=first,
         with_events=index.counts().valid.keys(),
@@ -161,7 +161,7 @@ def _neighbours(pipeline: Pipeline, index: BronzeIndex, days: Sequence[date], kn
     horizon = pipeline.horizon
     certified = known.rebuildable
     neighbours = {day for day in around(days, horizon) if day in known.late and day not in days}
-    span = span_of(pipeline, days, first_whole_day(pipeline))
+    span = span_of(pipeline, days, first_complete_day(pipeline))
     others = [day for day in span.near if day in certified and day not in {*days, *neighbours}]
     state = certified_in(certified.values())
     if horizon and others and state:
@@ -188,17 +188,17 @@ def _changed(
     contract = pipeline.contract
     pieces = bronze_slice(pipeline, index, span.near, index.version)
     events = valid(decode_all(pipeline, pieces.envelopes), contract)
-    copies = with_key(events.where(on_days(span.near)), contract)
+    copies = with_key_columns(events.where(on_days(span.near)), contract)
     of_days = copies.where(on_days(span.days)).select(*contract.key_names).distinct()
     copies = copies.join(of_days, contract.key_names, "left_semi")
     certified_rows = read(pipeline.spark, pipeline.table("batch"), state.version)
-    rows = with_key(certified_rows.where(on_days(others)), contract)
+    rows = with_key_columns(certified_rows.where(on_days(others)), contract)
     rows = rows.join(of_days, contract.key_names, "left_semi")
-    won = winners_on_known_days(without_key(copies, contract), contract, span.horizon, span.known_days).where(
-        on_days(others)
-    )
+    won = winners_on_known_days(
+        without_key_columns(copies, contract), contract, span.horizon, span.known_days
+    ).where(on_days(others))
     at, then = [*contract.key_names, EVENT_DATE], F.struct(*COORDINATES)
-    now = with_key(won, contract).select(*at, UNDECIDED, then.alias("_now"))
+    now = with_key_columns(won, contract).select(*at, UNDECIDED, then.alias("_now"))
     both = now.join(rows.select(*at, then.alias("_then")), at, "full_outer")
     changed = both.where(f"NOT coalesce({UNDECIDED}, false) AND NOT _now <=> _then")
     return {row[EVENT_DATE] for row in small_rows(changed.select(EVENT_DATE).distinct())}

@@ -6,13 +6,13 @@ from zoneinfo import ZoneInfo
 
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.tables import version
-from pipelines.kafka.ingest_state import LakeIngest
+from pipelines.kafka.ingest_state import SparkIngestState
 from pipelines.kafka.topics import find_topic, require_known_clusters, require_same_topic
 from pipelines.ledger.bronze_index import BronzeIndex
 from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.leases import Lease
-from pipelines.ledger.retention_marks import first_kept_day
-from pipelines.nightly.seal_terms import require_begun, sealed
+from pipelines.ledger.retention_properties import first_complete_day_of_cluster
+from pipelines.nightly.seal_terms import require_begun, wait_until_sealed
 from pipelines.runtime.system_clock import SystemClock
 from pipelines.spark.pipeline import Pipeline
 
@@ -41,11 +41,11 @@ def seal(pipeline: Pipeline, last: date, lease: Lease) -> BronzeIndex:
         InfrastructureError: the cluster does not answer.
     """
     require_known_clusters(pipeline)
-    return sealed(_Lake(pipeline, lease), last)
+    return wait_until_sealed(_SparkSealLake(pipeline, lease), last)
 
 
 @dataclass(frozen=True)
-class _Lake(SystemClock):
+class _SparkSealLake(SystemClock):
     """A lake, see `pipelines.nightly.seal_terms.SealLake`."""
 
     pipeline: Pipeline
@@ -59,12 +59,12 @@ class _Lake(SystemClock):
     def zone(self) -> ZoneInfo:
         return self.pipeline.contract.zone
 
-    def ingests(self) -> list[LakeIngest]:
+    def ingests(self) -> list[SparkIngestState]:
         return [_ingest(source) for source in self.pipeline.sources() if not source.config.kafka.retired]
 
-    def first_whole_day(self, source: PipelineConfig) -> date | None:
+    def first_complete_day(self, source: PipelineConfig) -> date | None:
         # Upkeep writes what it removes of all clusters where the first has its own.
-        kept = (first_kept_day(self.pipeline, cluster) for cluster in {None, source.cluster})
+        kept = (first_complete_day_of_cluster(self.pipeline, cluster) for cluster in {None, source.cluster})
         return max(filter(None, kept), default=None)
 
     def index(self) -> BronzeIndex:
@@ -72,9 +72,9 @@ class _Lake(SystemClock):
         return index_bronze(self.pipeline, bronze, self.lease)
 
 
-def _ingest(source: Pipeline) -> LakeIngest:
+def _ingest(source: Pipeline) -> SparkIngestState:
     topic = find_topic(source.spark, source.config.kafka)
-    ingest = LakeIngest(source, topic)
+    ingest = SparkIngestState(source, topic)
     require_begun(ingest)
     require_same_topic(source, topic)
     return ingest

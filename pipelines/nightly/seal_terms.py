@@ -14,12 +14,13 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_fix
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError, SourceError
-from pipelines.kafka.ingest_position import ends_since
+from pipelines.kafka.ingest_position import end_offsets_after
 from pipelines.kafka.ingest_state import IngestState
 from pipelines.kafka.known_gaps import is_known_gap
-from pipelines.kafka.same_log import require_same_log
+from pipelines.kafka.log_divergence import require_same_log
 from pipelines.kafka.topic_offsets import BrokerOffsets
 from pipelines.ledger.offset_ranges import PartitionOffsets
+from pipelines.message_texts import first_of
 from pipelines.runtime.system_clock import Clock
 
 _LOOK_EVERY_S: Final = 2.0
@@ -54,7 +55,7 @@ class SealLake(Clock, Protocol[Index_co]):
     def ingests(self) -> Sequence[IngestState]:
         """Find the topic of each cluster that is asked, and make sure that bronze was filled from it."""
 
-    def first_whole_day(self, source: PipelineConfig) -> date | None:
+    def first_complete_day(self, source: PipelineConfig) -> date | None:
         """Return the first day of which bronze lacks no record that was removed; None if none ever was.
 
         Args:
@@ -65,7 +66,7 @@ class SealLake(Clock, Protocol[Index_co]):
         """Return the index of bronze as it is now."""
 
 
-def sealed(lake: SealLake[Index_co], last: date) -> Index_co:
+def wait_until_sealed(lake: SealLake[Index_co], last: date) -> Index_co:
     """Wait until bronze has all of a day and of those before it; see `pipelines.nightly.seal.seal`."""
     config = lake.config
     end = end_of(last, lake.zone) + config.batch.seal_grace
@@ -75,7 +76,7 @@ def sealed(lake: SealLake[Index_co], last: date) -> Index_co:
             " again then"
         )
     asked = lake.ingests() if config.batch.seal_by == "kafka" else ()
-    topics = [_Topic(ingest, partial(lake.first_whole_day, ingest.config)) for ingest in asked]
+    topics = [_Topic(ingest, partial(lake.first_complete_day, ingest.config)) for ingest in asked]
     until = lake.elapsed_s() + config.batch.seal_wait.total_seconds()
 
     def is_over(_: RetryCallState) -> bool:
@@ -118,8 +119,8 @@ def require_begun(ingest: IngestState) -> None:
 class _Topic:
     """The topic of a cluster as it was when a run began: what it had then no longer changes."""
 
-    def __init__(self, ingest: IngestState, first_whole_day: Callable[[], date | None]) -> None:
-        self._ingest, self.config, self._first_whole_day = ingest, ingest.config, first_whole_day
+    def __init__(self, ingest: IngestState, first_complete_day: Callable[[], date | None]) -> None:
+        self._ingest, self.config, self._first_complete_day = ingest, ingest.config, first_complete_day
         config = self.config
         self.broker_offsets = ingest.readable()
         ends = {number: broker.end for number, broker in self.broker_offsets.items()}
@@ -142,7 +143,7 @@ class _Topic:
             SourceError: offsets are gone from Kafka, and bronze does not have them.
         """
         of_topic = [offsets for offsets in offset_ranges if offsets.topic == self.config.kafka.source_topic]
-        seen = ends_since(self._ingest, end)
+        seen = end_offsets_after(self._ingest, end)
         seen_offsets = {
             number: BrokerOffsets(broker.earliest, min(broker.end, seen.get(number, broker.end)))
             for number, broker in self.broker_offsets.items()
@@ -169,7 +170,7 @@ class _Topic:
             for number, offsets in readable.items()
             if offsets and (number, offsets) not in self._has_records
         }
-        counts = self._ingest.records_within(unknown, one_is_enough=True)
+        counts = self._ingest.records_within(unknown, stop_at_first=True)
         self._has_records |= {(number, offsets): number in counts for number, offsets in unknown.items()}
         return {
             number: offsets
@@ -184,7 +185,7 @@ class _Topic:
 
         Bronze has lost it, as by a RESTORE, unless it says that it was cut.
         """
-        if began is None or self._first_whole_day() is not None:
+        if began is None or self._first_complete_day() is not None:
             return {}
         return {
             each.partition: range(
@@ -285,11 +286,10 @@ def require_none_lacking(config: PipelineConfig, last: date, lacking: Mapping[in
     shown = [
         f"{config.kafka.source_topic}-{number}: bronze lacks records in offsets"
         f" {offsets.start}..{offsets.stop - 1}"
-        for number, offsets in list(lacking.items())[:_SHOWN]
+        for number, offsets in lacking.items()
     ]
-    more = [f"and {len(lacking) - _SHOWN} more partitions"] if len(lacking) > _SHOWN else []
     raise _NotYet(
-        f"{config.table('bronze')}: {last} cannot be sealed yet: {'; '.join([*shown, *more])};"
+        f"{config.table('bronze')}: {last} cannot be sealed yet: {first_of(shown, _SHOWN, 'partitions')};"
         f" {_catch_up(config)}; if it has, find out what bronze lacks: {command(config, 'reconcile')}"
     )
 

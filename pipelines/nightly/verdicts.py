@@ -193,10 +193,10 @@ def night_result(run: Run, audit: Audit, decided: Sequence[Verdict], due: Due) -
         decided: its verdicts.
         due: the days and why they were rebuilt.
     """
-    if due.left:
+    if due.late_days_not_rebuilt:
         _log.warning(
             "records came late for days that this run leaves as they are: %s; rebuild with --from and --to",
-            days_text(due.left),
+            days_text(due.late_days_not_rebuilt),
         )
     if due.never_certified:
         _log.warning(
@@ -208,7 +208,7 @@ def night_result(run: Run, audit: Audit, decided: Sequence[Verdict], due: Due) -
         quarantined=audit.bronze.quarantined,
         batch_version=run.kept_version if len(failed_days(decided)) < len(decided) else None,
         bronze_version=run.bronze_version,
-        late_days_left=tuple(due.left),
+        late_days_left=tuple(due.late_days_not_rebuilt),
         missed_days_left=tuple(due.never_certified),
         warnings=(*_not_asked(audit), *_many_late(audit)),
     )

@@ -28,7 +28,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from pipelines.config.hiding import without_secrets
+from pipelines.config.secret_masking import without_secrets
 from pipelines.durations import format_interval
 from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.publishing.progress_reader import all_progress, progress
@@ -50,7 +50,7 @@ _NO_RIGHT: Final = (
 
 _log = logging.getLogger(__name__)
 
-Marks = Mapping[int, SlotProgress]
+ProgressBySlot = Mapping[int, SlotProgress]
 """What progress says, by slot; slots that have none are left out."""
 
 
@@ -67,7 +67,7 @@ class Cluster:
     timeout_s: float
 
     @property
-    def patience_s(self) -> float:
+    def client_timeout_s(self) -> float:
         """How long to wait for the client, which says more than that time is over."""
         return self.timeout_s + 5
 
@@ -144,7 +144,7 @@ def topic_id(cluster: Cluster, topic: str) -> str:
         topic
     ]
     try:
-        return str(future.result(cluster.patience_s).topic_id)
+        return str(future.result(cluster.client_timeout_s).topic_id)
     except KafkaException as error:
         if error.args[0].code() in _MISSING:
             raise ConfigError(
@@ -153,7 +153,7 @@ def topic_id(cluster: Cluster, topic: str) -> str:
         raise
 
 
-def make_progress_topic(cluster: Cluster, sink: TransactionalSink) -> None:
+def ensure_progress_topic(cluster: Cluster, sink: TransactionalSink) -> None:
     """Make sure that the progress topic of a sink has a partition for each slot.
 
     It gets as many replicas as the output topic has: progress is written in the transactions of rows, so that
@@ -177,7 +177,7 @@ def make_progress_topic(cluster: Cluster, sink: TransactionalSink) -> None:
         new = [NewTopic(topic, slots, min(_replicas(cluster, sink.topic)), config=_COMPACTED)]
         future = client.create_topics(new, request_timeout=timeout_s)[topic]
     try:
-        future.result(cluster.patience_s)
+        future.result(cluster.client_timeout_s)
     except KafkaException as error:
         # Another pipeline may have made it, for slots of its own, or has given it more partitions.
         if error.args[0].code() not in (KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.INVALID_PARTITIONS):
@@ -194,12 +194,12 @@ def _compact(cluster: Cluster, topic: str) -> None:
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     try:
         answers = cluster.client.describe_configs([resource], request_timeout=cluster.timeout_s)
-        if answers[resource].result(cluster.patience_s)["cleanup.policy"].value == "compact":
+        if answers[resource].result(cluster.client_timeout_s)["cleanup.policy"].value == "compact":
             return
         compact = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[compact])
         altered = cluster.client.incremental_alter_configs([resource], request_timeout=cluster.timeout_s)
-        altered[resource].result(cluster.patience_s)
+        altered[resource].result(cluster.client_timeout_s)
         _log.info("topic %s: set cleanup.policy = compact, since it keeps progress", topic)
     except KafkaException as error:
         _log.warning(
@@ -263,7 +263,7 @@ def read_slot_progress(
     return all_progress(sink.connection, sink.slots, partitions, is_stable=is_stable)
 
 
-def take_all(sink: TransactionalSink, marks: Marks) -> dict[int, SlotProducer]:
+def fence_slots(sink: TransactionalSink, marks: ProgressBySlot) -> dict[int, SlotProducer]:
     """Take all slots, those that an earlier run had among them: no task of it can commit from now on.
 
     Raises:
@@ -273,7 +273,7 @@ def take_all(sink: TransactionalSink, marks: Marks) -> dict[int, SlotProducer]:
         return dict(enumerate(pool.map(sink.connection.take, slots_to_take(sink.slots, marks))))
 
 
-def slots_to_take(slots: int, marks: Marks) -> range:
+def slots_to_take(slots: int, marks: ProgressBySlot) -> range:
     """Return the slots that a sink has, or that it had before by what progress says."""
     return range(max([slots, *(mark.slots for mark in marks.values()), *(slot + 1 for slot in marks)]))
 
@@ -286,7 +286,7 @@ def end_transactions(sink: TransactionalSink, run: str) -> None:
     try:
         marks = progress(sink.connection, range(sink.slots), is_stable=False)
         if all(mark.run == run for mark in marks.values()):
-            take_all(sink, {})
+            fence_slots(sink, {})
     except (KafkaException, InfrastructureError) as error:
         _log.warning(
             "%s: open transactions were not ended: %s; the cluster ends them after %s",
@@ -294,12 +294,14 @@ def end_transactions(sink: TransactionalSink, run: str) -> None:
         )
 
 
-def write_slot_progress(sink: TransactionalSink, taken: Mapping[int, SlotProducer], marks: Marks) -> None:
+def write_slot_progress(
+    sink: TransactionalSink, taken: Mapping[int, SlotProducer], marks: ProgressBySlot
+) -> None:
     """Write progress, as a task would, so that it fails if somebody has taken the slot since.
 
     Args:
         sink: whose.
-        taken: producers that have taken the slots, such as those of `take_all`.
+        taken: producers that have taken the slots, such as those of `fence_slots`.
         marks: what progress is to say.
 
     Raises:

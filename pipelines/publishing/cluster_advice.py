@@ -185,7 +185,7 @@ def _of_replicas(cluster_facts: ClusterFacts) -> list[str]:
 def _configured(cluster: Cluster, resource: ConfigResource) -> dict[str, str]:
     future = cluster.client.describe_configs([resource], request_timeout=cluster.timeout_s)[resource]
     try:
-        values = future.result(cluster.patience_s)
+        values = future.result(cluster.client_timeout_s)
     except KafkaException as error:
         if error.args[0].code() not in _NOT_ALLOWED:
             # Advice is not worth a start that would go well while one broker is away.

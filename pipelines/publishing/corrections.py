@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
 from pipelines.records.decode import COORDINATES, EVENT_DATE, payload_hash
-from pipelines.records.dedup import other_names, same_event, with_key
+from pipelines.records.dedup import right_side_columns, same_event, with_key_columns
 from pipelines.sql import name
 
 CORRECTION: Final = "_correction"
@@ -45,7 +45,7 @@ def corrections(published: DataFrame, certified: DataFrame, contract: DataContra
     return changes.where(f"{CORRECTION} IS NOT NULL").select(f"{_ROW}.*", EVENT_DATE, CORRECTION)
 
 
-def instead(
+def replace_removed(
     changes: DataFrame, certified: DataFrame, others: DataFrame, contract: DataContract, horizon: int
 ) -> DataFrame:
     """Put, in place of events that were removed from a day, those that stand for them on another.
@@ -61,11 +61,11 @@ def instead(
         horizon: over how many neighbouring days, each way, copies of a key are one event.
     """
     stay = changes.where(f"{CORRECTION} <> 'removed'")
-    gone = with_key(changes.where(f"{CORRECTION} = 'removed'"), contract)
+    gone = with_key_columns(changes.where(f"{CORRECTION} = 'removed'"), contract)
     columns = [*contract.columns, *COORDINATES]
     all_rows = others.unionByName(certified)
     row = F.struct(*(F.col(name(column)) for column in columns), EVENT_DATE).alias(_OTHER)
-    standing = all_rows.select(*other_names(contract), row)
+    standing = all_rows.select(*right_side_columns(contract), row)
     met = gone.join(standing, same_event(contract, horizon), "left")
     removed = met.where(f"{_OTHER} IS NULL").select(*changes.columns)
     replaced = met.where(f"{_OTHER} IS NOT NULL").select(f"{_OTHER}.*", F.lit("changed").alias(CORRECTION))
@@ -78,7 +78,7 @@ def instead(
 def _states(rows: DataFrame, contract: DataContract, columns: list[str]) -> DataFrame:
     """Return a row for each key and day: the first copy, and the least and greatest hash of all copies."""
     row = F.struct(*(F.col(name(column)) for column in columns))
-    keyed = with_key(rows, contract).select(
+    keyed = with_key_columns(rows, contract).select(
         *contract.key_names, EVENT_DATE, row.alias(_ROW), payload_hash(contract).alias(_HASH)
     )
     first = F.min_by(_ROW, F.struct(*(f"{_ROW}.{part}" for part in COORDINATES))).alias(_ROW)

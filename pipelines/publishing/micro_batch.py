@@ -19,14 +19,14 @@ from pipelines.delta.stream_position import Position, positions_of
 from pipelines.delta.tables import conform, small_frame
 from pipelines.delta.time_travel import read_kept
 from pipelines.errors import SourceError
-from pipelines.ledger.catalog import CERTIFICATIONS, rows_of
 from pipelines.ledger.certifications import history
 from pipelines.ledger.forgotten import forgetting_commits
-from pipelines.publishing.corrections import CORRECTION, corrections, instead
+from pipelines.ledger.ops_tables import CERTIFICATIONS, rows_of
+from pipelines.publishing.corrections import CORRECTION, corrections, replace_removed
 from pipelines.publishing.publications import publications
 from pipelines.publishing.published_days import Settled, record_settled, settled_before
 from pipelines.records.decode import COORDINATES, EVENT_DATE
-from pipelines.spark.checkpoints import damaged, offsets_of
+from pipelines.spark.checkpoints import damaged_file_error, offsets_of
 from pipelines.spark.pipeline import Pipeline
 
 _IS_VERDICT: Final = "_is_verdict"
@@ -177,7 +177,7 @@ class BatchMaker:
             raise RuntimeError(f"micro-batch {batch} has no offsets in its checkpoint")
         positions = positions_of(text, path)
         if len(positions) != _SOURCES:
-            raise damaged(path, f"{_SOURCES} sources")
+            raise damaged_file_error(path, f"{_SOURCES} sources")
         # In the order of the union that `stream` makes.
         events, verdicts = positions
         return events, verdicts.last if verdicts else None
@@ -256,7 +256,7 @@ class BatchMaker:
         settled = [day for day in near if day in after.days]
         unsettled = [day for day in near if day not in after.days]
         others = self._batch(after.version, settled).unionByName(self._speed(events, unsettled))
-        return instead(changes, certified, others, contract, self.pipeline.horizon)
+        return replace_removed(changes, certified, others, contract, self.pipeline.horizon)
 
     def _batch(self, version: int, days: Sequence[date]) -> DataFrame:
         return self._layer(self.pipeline.table("batch"), version, days)

@@ -26,7 +26,7 @@ def records_until(
     consumer: Consumer,
     begin: Sequence[TopicPartition],
     ends: Mapping[int, int],
-    patience_s: float,
+    client_timeout_s: float,
     waits: Callable[[int, range], bool] = lambda partition, hidden: True,
 ) -> Iterator[Any]:
     """Yield the records of partitions of a topic, until each of them has come to its end.
@@ -37,7 +37,7 @@ def records_until(
         consumer: Reads them, and is told of ends (`enable.partition.eof`).
         begin: Where to begin in each partition.
         ends: The offset after the last record, by the number of the partition; 0 for what is there now.
-        patience_s: How long to wait for the next record of any partition, in seconds.
+        client_timeout_s: How long to wait for the next record of any partition, in seconds.
         waits: Whether to wait for records of a partition that an open transaction hides. A reader of
             committed records comes to an end where the transaction begins; the range is from there to the
             offset in `ends`.
@@ -47,14 +47,14 @@ def records_until(
         KafkaException: The cluster does not answer, or refuses.
     """
     left = dict(ends)
-    until = time.monotonic() + patience_s
+    until = time.monotonic() + client_timeout_s
     consumer.assign(list(begin))
     while left:
         if time.monotonic() > until:
             raise Stalled(min(left))
         for message in _next(consumer):
             if not _is_end(message):
-                until = time.monotonic() + patience_s
+                until = time.monotonic() + client_timeout_s
                 yield message
                 continue
             hidden = range(message.offset(), left.get(message.partition(), 0))

@@ -12,13 +12,13 @@ from pyspark.sql import SparkSession
 from pipelines.errors import ConfigError, SourceError
 from pipelines.publishing.cluster import (
     Cluster,
-    Marks,
+    ProgressBySlot,
     asking,
+    ensure_progress_topic,
+    fence_slots,
     known_partitions,
-    make_progress_topic,
     read_slot_progress,
     slots_to_take,
-    take_all,
     topic_id,
     write_slot_progress,
 )
@@ -78,10 +78,10 @@ class StartEffects(Protocol):
     def partitions(self, files: QueryFiles) -> int:
         """Return how many partitions the topic has, if these are those that it had."""
 
-    def take_all(self, marks: Marks) -> Mapping[int, SlotProducer]:
+    def fence_slots(self, marks: ProgressBySlot) -> Mapping[int, SlotProducer]:
         """Take all slots, those that an earlier run had among them."""
 
-    def write(self, taken: Mapping[int, SlotProducer], marks: Marks) -> None:
+    def write(self, taken: Mapping[int, SlotProducer], marks: ProgressBySlot) -> None:
         """Write progress by the producers that have taken the slots."""
 
     def note(self, topic: str, partitions: int) -> None:
@@ -99,7 +99,7 @@ class _OfKafka:
 
     def topic_id(self) -> str:
         topic = topic_id(self.cluster, self.sink.topic)
-        make_progress_topic(self.cluster, self.sink)
+        ensure_progress_topic(self.cluster, self.sink)
         return topic
 
     def files(self) -> QueryFiles:
@@ -111,10 +111,10 @@ class _OfKafka:
     def partitions(self, files: QueryFiles) -> int:
         return partitions_of(self.cluster, self.sink, files)
 
-    def take_all(self, marks: Marks) -> Mapping[int, SlotProducer]:
-        return take_all(self.sink, marks)
+    def fence_slots(self, marks: ProgressBySlot) -> Mapping[int, SlotProducer]:
+        return fence_slots(self.sink, marks)
 
-    def write(self, taken: Mapping[int, SlotProducer], marks: Marks) -> None:
+    def write(self, taken: Mapping[int, SlotProducer], marks: ProgressBySlot) -> None:
         write_slot_progress(self.sink, taken, marks)
 
     def note(self, topic: str, partitions: int) -> None:
@@ -157,7 +157,7 @@ def start_run(effects: StartEffects, sink: TransactionalSink, run: str) -> RunSt
     marks = effects.marks(is_stable=False)
     refuse_others(sink, topic, marks, effects.files())
     while True:
-        taken = effects.take_all(marks)
+        taken = effects.fence_slots(marks)
         # Nothing of earlier runs can commit from now on, so what is read now stays.
         files, marks = effects.files(), effects.marks(is_stable=True)
         if {*slots_to_take(sink.slots, marks)} <= taken.keys():
@@ -181,7 +181,7 @@ def start_run(effects: StartEffects, sink: TransactionalSink, run: str) -> RunSt
     return RunStart(ours, files, lost)
 
 
-def former_slots(marks: Marks, slots: int, run: str) -> dict[int, SlotProgress]:
+def former_slots(marks: ProgressBySlot, slots: int, run: str) -> dict[int, SlotProgress]:
     """Return progress of slots that a sink had before and has no more, for another run.
 
     It is written before that of the others: a run that had more slots would publish those that it still has,
@@ -211,7 +211,7 @@ class _Lost:
     partitions: int
 
 
-def _lost(sink: TransactionalSink, marks: Marks, files: QueryFiles, partitions: int) -> _Lost | None:
+def _lost(sink: TransactionalSink, marks: ProgressBySlot, files: QueryFiles, partitions: int) -> _Lost | None:
     slots = [slot for slot in range(sink.slots) if slot not in marks or marks[slot].is_lost]
     if not slots:
         return None
@@ -263,7 +263,7 @@ def partitions_of(cluster: Cluster, sink: TransactionalSink, files: QueryFiles) 
     return actual
 
 
-def refuse_others(sink: TransactionalSink, topic: str, marks: Marks, files: QueryFiles) -> None:
+def refuse_others(sink: TransactionalSink, topic: str, marks: ProgressBySlot, files: QueryFiles) -> None:
     """Make sure that progress is that of this checkpoint and this topic, whatever it says.
 
     Args:
@@ -300,7 +300,7 @@ def refuse_others(sink: TransactionalSink, topic: str, marks: Marks, files: Quer
 
 
 def reconcile_with_checkpoint(
-    sink: TransactionalSink, topic: str, marks: Marks, files: QueryFiles
+    sink: TransactionalSink, topic: str, marks: ProgressBySlot, files: QueryFiles
 ) -> SlotProgress | None:
     """Compare progress with the checkpoint, when nobody can change it any longer.
 
@@ -357,7 +357,7 @@ def begun_with_other_slots(sink: TransactionalSink, files: QueryFiles, slots: in
     )
 
 
-def _refuse_incomplete(sink: TransactionalSink, current: Marks) -> None:
+def _refuse_incomplete(sink: TransactionalSink, current: ProgressBySlot) -> None:
     if begun := {slot: mark for slot, mark in current.items() if mark.is_begun}:
         raise SourceError(
             f"{sink.name}: of micro-batch {max(mark.batch for mark in begun.values())} slots"
@@ -367,7 +367,7 @@ def _refuse_incomplete(sink: TransactionalSink, current: Marks) -> None:
         )
 
 
-def _current(marks: Marks) -> Marks:
+def _current(marks: ProgressBySlot) -> ProgressBySlot:
     """Return the progress without that of slots that no longer exist."""
     slots = marks[min(marks)].slots if marks else 0
     return {slot: mark for slot, mark in marks.items() if slot < slots}
@@ -418,7 +418,7 @@ _WHO: Final = (
 
 def _from_the_beginning(sink: TransactionalSink, files: QueryFiles) -> str:
     aside = f"move {files.path} aside, then " if files.query is not None else ""
-    return f"To send everything once more: {aside}{sink.begin_anew}."
+    return f"To send everything once more: {aside}{sink.republish_command}."
 
 
 def _go_on(sink: TransactionalSink, files: QueryFiles) -> str:

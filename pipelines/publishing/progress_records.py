@@ -41,10 +41,10 @@ def recorded_progress(
 
     begin = [TopicPartition(connection.progress_topic, slot, OFFSET_BEGINNING) for slot in slots]
     ends = _ends(connection, slots) if is_stable else dict.fromkeys(slots, 0)
-    patience_s = connection.transaction_timeout_ms / 1000 if is_stable else connection.timeout_s
+    client_timeout_s = connection.transaction_timeout_ms / 1000 if is_stable else connection.timeout_s
     with closing(connection.consumer()) as consumer:
         try:
-            for record in records_until(consumer, begin, ends, patience_s, waits):
+            for record in records_until(consumer, begin, ends, client_timeout_s, waits):
                 if record.key() == connection.name.encode():
                     # A record without a value takes progress back.
                     value = record.value()

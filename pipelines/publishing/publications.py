@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 from pipelines.delta.io import small_rows
 from pipelines.delta.tables import conform
 from pipelines.delta.time_travel import commit_hash
-from pipelines.ledger.catalog import PUBLICATIONS
 from pipelines.ledger.certifications import Verdict
+from pipelines.ledger.ops_tables import PUBLICATIONS
 from pipelines.spark.pipeline import Pipeline
 
 

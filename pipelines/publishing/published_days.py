@@ -13,8 +13,8 @@ from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import replace_rows, small_rows
 from pipelines.delta.tables import conform
 from pipelines.durations import days_in_a_row
-from pipelines.ledger.catalog import PUBLISHED_DAYS, rows_of
 from pipelines.ledger.certifications import Verdict, certified_in, history, newest_certified, require_commit
+from pipelines.ledger.ops_tables import PUBLISHED_DAYS, rows_of
 from pipelines.message_texts import first_of
 from pipelines.publishing.publications import publications
 from pipelines.spark.checkpoints import query_files

@@ -120,12 +120,12 @@ def _first_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _published_rows(sink: TransactionalSink, slot_by_row: Mapping[Row, int], since_ms: int) -> set[Row]:
     """Return the rows that are on the topic, among records sent since a time."""
     begin, ends = _between(sink, since_ms)
-    patience_s, rows = sink.connection.transaction_timeout_ms / 1000, set[Row]()
+    client_timeout_s, rows = sink.connection.transaction_timeout_ms / 1000, set[Row]()
     if not slot_by_row:
         return rows
     with closing(sink.connection.consumer()) as consumer:
         try:
-            for record in records_until(consumer, begin, ends, patience_s):
+            for record in records_until(consumer, begin, ends, client_timeout_s):
                 row = _known_by(sink, record.key(), record.value(), record.headers() or ())
                 rows |= {row} & slot_by_row.keys()
                 if rows == slot_by_row.keys():

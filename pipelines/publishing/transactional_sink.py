@@ -75,7 +75,7 @@ class TransactionalSink:
         return " ".join(filter(None, ("oncelake", name, self.in_commands, options)))
 
     @property
-    def begin_anew(self) -> str:
+    def republish_command(self) -> str:
         """The commands that publish everything once more, after the checkpoint was moved aside."""
         reset, days = (
             self.command("publish reset", "--to beginning"),
@@ -301,7 +301,7 @@ def publish_outgoing(
         done=done,
         is_new=is_new,
         rules=_rules(sink),
-        begin_anew=sink.begin_anew,
+        republish_command=sink.republish_command,
     )
     slots = rows.written(task)
     if sorted(slot.slot for slot in slots) != list(range(sink.slots)):
@@ -339,7 +339,7 @@ def refuse_changed_content(rows: Outgoing, sink: TransactionalSink, done: Mappin
     partitions = next(mark.partitions for mark in done.values())
     contents = rows.contents(partitions)
     for slot, mark in done.items():
-        refuse_other_rows(slot, mark, contents.get(slot, NOTHING), sink.begin_anew)
+        refuse_other_rows(slot, mark, contents.get(slot, NOTHING), sink.republish_command)
 
 
 def begun_with(before: Mapping[int, SlotProgress], done: SlotProgress) -> SlotProgress:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, get_args
 
 from pipelines.config.values import RackMode
-from pipelines.racks.topology import Partition, RackedTopic
+from pipelines.racks.topology import Partition, TopicReplicas
 
 MODES: Final[tuple[RackMode, ...]] = get_args(RackMode)
 _WHOLE: Final = 0.995
@@ -29,7 +29,7 @@ class Advice:
     hints: list[str]
 
 
-def advise(topic: RackedTopic, executors: Sequence[str], mode: RackMode) -> Advice:
+def advise(topic: TopicReplicas, executors: Sequence[str], mode: RackMode) -> Advice:
     """Weigh a topic's replicas against the racks of executors.
 
     Args:
@@ -66,7 +66,7 @@ def crossing(share: float, gigabytes: float, price: float) -> CrossRackCost:
     return CrossRackCost(crossed, crossed * price)
 
 
-def _share(topic: RackedTopic, executors: Sequence[str], mode: RackMode) -> float:
+def _share(topic: TopicReplicas, executors: Sequence[str], mode: RackMode) -> float:
     weights = _weights(topic.partitions)
     return sum(
         weight * _local(topic, partition, executors, mode)
@@ -82,7 +82,7 @@ def _weights(partitions: Sequence[Partition]) -> list[float]:
     return [size / sum(sizes) for size in sizes]
 
 
-def _local(topic: RackedTopic, partition: Partition, executors: Sequence[str], mode: RackMode) -> float:
+def _local(topic: TopicReplicas, partition: Partition, executors: Sequence[str], mode: RackMode) -> float:
     """Return the chance that a partition is read within the rack."""
     if not executors:
         return 0.0
@@ -93,7 +93,7 @@ def _local(topic: RackedTopic, partition: Partition, executors: Sequence[str], m
 
 
 def _hints(
-    topic: RackedTopic, executors: Sequence[str], mode: RackMode, shares: dict[RackMode, float]
+    topic: TopicReplicas, executors: Sequence[str], mode: RackMode, shares: dict[RackMode, float]
 ) -> list[str]:
     hints = []
     named = {broker for partition in topic.partitions for broker in partition.replicas}

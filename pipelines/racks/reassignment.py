@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pipelines.errors import ConfigError, InfrastructureError
-from pipelines.racks.topology import Partition, RackedTopic
+from pipelines.racks.topology import Partition, TopicReplicas
 
 
-def spread(topic: RackedTopic) -> tuple[Partition, ...]:
+def spread(topic: TopicReplicas) -> tuple[Partition, ...]:
     """Return the partitions whose replicas have to move, as they ought to be.
 
     Each partition ends with its replicas in as many racks as there are, up to its number of replicas. A

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.kafka import KafkaConfig
 from pipelines.kafka.admin import Admin, admin_client, kafka_error_text
-from pipelines.kafka.topics import described
+from pipelines.kafka.topics import describe
 
 _SELECTOR: Final = "replica.selector.class"
 
@@ -34,7 +34,7 @@ class Partition:
 
 
 @dataclass(frozen=True)
-class RackedTopic:
+class TopicReplicas:
     """A topic and the racks of its cluster.
 
     Attributes:
@@ -58,7 +58,7 @@ class RackedTopic:
         return {rack for broker in readable if (rack := self.racks.get(broker))}
 
 
-def describe_racks(spark: SparkSession, kafka: KafkaConfig) -> RackedTopic:
+def describe_racks(spark: SparkSession, kafka: KafkaConfig) -> TopicReplicas:
     """Ask the cluster for the racks of the pipeline's topic.
 
     Args:
@@ -70,11 +70,11 @@ def describe_racks(spark: SparkSession, kafka: KafkaConfig) -> RackedTopic:
         InfrastructureError: the cluster does not answer in time.
     """
     with admin_client(spark, kafka) as admin:
-        description = described(admin, kafka, kafka.topic)
+        description = describe(admin, kafka, kafka.topic)
         racks, name = _racks(admin), description.name()
         sizes = _sizes(admin, list(racks), name)
         partitions = tuple(_partition(each, sizes) for each in description.partitions())
-        return RackedTopic(name, racks, _selectors(admin, list(racks)), partitions)
+        return TopicReplicas(name, racks, _selectors(admin, list(racks)), partitions)
 
 
 def broker_racks(spark: SparkSession, kafka: KafkaConfig) -> dict[int, str | None]:
@@ -90,19 +90,19 @@ def broker_racks(spark: SparkSession, kafka: KafkaConfig) -> dict[int, str | Non
 
 def _racks(admin: Admin) -> dict[int, str | None]:
     # Any collection of Java's that is no list is nothing to iterate over here.
-    nodes = admin.jvm.java.util.ArrayList(admin.answer(admin.client.describeCluster().nodes()))
+    nodes = admin.jvm.java.util.ArrayList(admin.get(admin.client.describeCluster().nodes()))
     racks = {node.id(): node.rack() for node in nodes}
     return dict(sorted(racks.items()))
 
 
-def _partition(described: Any, sizes: Mapping[tuple[int, int], int]) -> Partition:
-    number, leader = described.partition(), described.leader()
+def _partition(describe: Any, sizes: Mapping[tuple[int, int], int]) -> Partition:
+    number, leader = describe.partition(), describe.leader()
     leader_id = None if leader is None or leader.id() < 0 else leader.id()
     return Partition(
         number,
         leader_id,
-        tuple(node.id() for node in described.replicas()),
-        tuple(sorted(node.id() for node in described.isr())),
+        tuple(node.id() for node in describe.replicas()),
+        tuple(sorted(node.id() for node in describe.isr())),
         sizes.get((leader_id, number), 0) if leader_id is not None else 0,
     )
 
@@ -115,7 +115,7 @@ def _selectors(admin: Admin, brokers: list[int]) -> dict[int, str] | None:
         resource_list = admin.jvm.java.util.ArrayList()
         for each in resources.values():
             resource_list.add(each)
-        configs = admin.answer(admin.client.describeConfigs(resource_list).all())
+        configs = admin.get(admin.client.describeConfigs(resource_list).all())
         entries = {number: configs.get(each).get(_SELECTOR) for number, each in resources.items()}
     except Py4JJavaError as error:
         if "Authorization" in kafka_error_text(error):
@@ -130,7 +130,7 @@ def _sizes(admin: Admin, brokers: list[int], topic: str) -> dict[tuple[int, int]
     for number in brokers:
         broker_ids.add(number)
     try:
-        log_dirs = admin.answer(admin.client.describeLogDirs(broker_ids).allDescriptions())
+        log_dirs = admin.get(admin.client.describeLogDirs(broker_ids).allDescriptions())
     except Py4JJavaError as error:
         if "Authorization" in kafka_error_text(error):
             return {}

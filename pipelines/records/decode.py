@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
-from pipelines.formats.catalog import format_of
+from pipelines.formats.registered_formats import format_of
 from pipelines.formats.value_format import DocumentFault
 from pipelines.records.decoder import ERROR_PARTS, FAULT, VALUES, decoded_column
 from pipelines.records.fingerprints import fingerprint

@@ -22,9 +22,9 @@ from pyspark.sql.types import (
 
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import FIRST_DAY
-from pipelines.formats.catalog import format_of
+from pipelines.formats.registered_formats import format_of
 from pipelines.formats.value_format import DOCUMENT
-from pipelines.records.sent import sent_by
+from pipelines.records.send_time import sent_by
 from pipelines.schema_paths import optional
 
 VALUES: Final = "values"

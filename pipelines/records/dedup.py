@@ -17,8 +17,8 @@ from pipelines.sql import literal, name
 
 KAFKA_ORDER: Final = ("_kafka_timestamp", *COORDINATES)
 
-_APART: Final = "_apart"
-_LONE: Final = "_lone"
+_RECORD_ID: Final = "_apart"
+_SINGLE_DAY: Final = "_lone"
 OTHER_DAY: Final = "_other_day"
 UNDECIDED: Final = "_undecided"
 
@@ -26,7 +26,7 @@ _ROWS_OF_A_PARTITION: Final = 250_000
 _MOST_PARTITIONS: Final = 10_000
 
 
-def with_key(rows: DataFrame, contract: DataContract) -> DataFrame:
+def with_key_columns(rows: DataFrame, contract: DataContract) -> DataFrame:
     """Return the rows, with a column of its own for each part of the key that lies in an object.
 
     Args:
@@ -40,8 +40,8 @@ def with_key(rows: DataFrame, contract: DataContract) -> DataFrame:
     return rows.withColumns({part: F.col(path) for part, path in parts if part not in rows.columns})
 
 
-def without_key(rows: DataFrame, contract: DataContract) -> DataFrame:
-    """Return the rows without the columns that `with_key` added."""
+def without_key_columns(rows: DataFrame, contract: DataContract) -> DataFrame:
+    """Return the rows without the columns that `with_key_columns` added."""
     return rows.drop(*(part for part in contract.key_names if part not in contract.columns))
 
 
@@ -60,7 +60,7 @@ def clustered(rows: DataFrame, contract: DataContract, records: int) -> DataFram
         The same rows and the columns of `contract.key_names`.
     """
     partitions = min(max(-(-records // _ROWS_OF_A_PARTITION), 1), _MOST_PARTITIONS)
-    return with_key(rows, contract).repartition(partitions, *contract.key_names)
+    return with_key_columns(rows, contract).repartition(partitions, *contract.key_names)
 
 
 def first_within_watermark(routes: DataFrame, contract: DataContract, delay: timedelta) -> DataFrame:
@@ -80,10 +80,10 @@ def first_within_watermark(routes: DataFrame, contract: DataContract, delay: tim
         The same columns, fewer rows.
     """
     itself = F.concat_ws("/", *COORDINATES, "_ingested_at")
-    apart = with_key(routes, contract).withColumn(_APART, F.when(F.col(BAD).isNotNull(), itself))
+    apart = with_key_columns(routes, contract).withColumn(_RECORD_ID, F.when(F.col(BAD).isNotNull(), itself))
     watermarked = with_watermark(apart, contract, delay)
-    first = watermarked.dropDuplicatesWithinWatermark([*contract.key_names, _APART])
-    return without_key(first, contract).drop(_APART)
+    first = watermarked.dropDuplicatesWithinWatermark([*contract.key_names, _RECORD_ID])
+    return without_key_columns(first, contract).drop(_RECORD_ID)
 
 
 def winners(events: DataFrame, contract: DataContract, horizon: int) -> DataFrame:
@@ -123,10 +123,10 @@ def winners_on_known_days(
         The columns of `events` and `_undecided boolean`, true for a copy that may be kept: that hangs on
         records of days that are not known.
     """
-    order = F.struct(*preference(contract))
-    best_first = order.asc() if takes_least(contract) else order.desc()
+    order = F.struct(*order_columns(contract))
+    best_first = order.asc() if winner_is_minimum(contract) else order.desc()
     in_order = Window.partitionBy(*contract.key_names, EVENT_DATE).orderBy(best_first)
-    ranked = with_key(events, contract).withColumn("_rank", F.row_number().over(in_order))
+    ranked = with_key_columns(events, contract).withColumn("_rank", F.row_number().over(in_order))
     first = ranked.where("_rank = 1").drop("_rank")
     if contract.event_time in contract.key:
         return first.select(*events.columns, F.lit(False).alias(UNDECIDED))
@@ -136,26 +136,26 @@ def winners_on_known_days(
     copy = F.struct(order.alias("order"), F.unix_date(EVENT_DATE).alias("day"), edge.alias("edge"))
     # Most keys have copies on one day alone, for which nothing has to be collected.
     lone = F.lag(EVENT_DATE).over(by_day).isNull() & F.lead(EVENT_DATE).over(by_day).isNull()
-    chosen = F.when(~F.col(_LONE), F.expr(greedy("_copies", contract, horizon)))
+    chosen = F.when(~F.col(_SINGLE_DAY), F.expr(kept_copies_sql("_copies", contract, horizon)))
     judged = (
-        first.withColumn(_LONE, lone)
-        .withColumn("_copies", F.collect_list(F.when(~F.col(_LONE), copy)).over(by_key))
+        first.withColumn(_SINGLE_DAY, lone)
+        .withColumn("_copies", F.collect_list(F.when(~F.col(_SINGLE_DAY), copy)).over(by_key))
         .withColumn("_chosen", chosen)
     )
     winner, undecided = (
         f"exists(_chosen.{part}, _c -> _c.day = unix_date({EVENT_DATE}))" for part in ("kept", "undecided")
     )
-    is_undecided = F.when(F.col(_LONE), edge).otherwise(F.expr(undecided))
-    return judged.where(f"{_LONE} OR {winner} OR {undecided}").select(
+    is_undecided = F.when(F.col(_SINGLE_DAY), edge).otherwise(F.expr(undecided))
+    return judged.where(f"{_SINGLE_DAY} OR {winner} OR {undecided}").select(
         *map(name, events.columns), is_undecided.alias(UNDECIDED)
     )
 
 
-def greedy(copies: str, contract: DataContract, horizon: int) -> str:
+def kept_copies_sql(copies: str, contract: DataContract, horizon: int) -> str:
     """Return SQL for the copies of a key that are kept.
 
     Args:
-        copies: SQL for an array of structs that begin with what `preference` names, and have `day int` (as
+        copies: SQL for an array of structs that begin with what `order_columns` names, and have `day int` (as
             `unix_date` counts) and `edge boolean`: whether days within the horizon of it are not known.
         contract: says which copy is the best.
         horizon: over how many neighbouring days, each way, copies of a key are one event.
@@ -164,7 +164,7 @@ def greedy(copies: str, contract: DataContract, horizon: int) -> str:
         SQL for a struct of two arrays of such structs, the best first: `kept`, and `undecided`: those
         that may be kept.
     """
-    ordered = f"sort_array({copies}, {literal(takes_least(contract))})"
+    ordered = f"sort_array({copies}, {literal(winner_is_minimum(contract))})"
     near = "_k -> abs(_k.day - _c.day) <= " + str(horizon)
     nothing = f"filter({copies}, _c -> false)"
     step = (
@@ -186,14 +186,14 @@ def _on_the_edge(horizon: int, known_days: Sequence[date] | None) -> Column:
     return ~F.coalesce(F.col(EVENT_DATE).isin(within), F.lit(False))
 
 
-def preference(contract: DataContract) -> list[str]:
+def order_columns(contract: DataContract) -> list[str]:
     """Return the columns by which copies of a key are compared."""
     sequence = [contract.policy.sequence] if contract.policy.sequence else []
     return [*sequence, *KAFKA_ORDER]
 
 
-def takes_least(contract: DataContract) -> bool:
-    """Return whether the copy wins that is the least by the columns of `preference`.
+def winner_is_minimum(contract: DataContract) -> bool:
+    """Return whether the copy wins that is the least by the columns of `order_columns`.
 
     Else the greatest does.
     """
@@ -205,7 +205,7 @@ def takes_least(contract: DataContract) -> bool:
             return False
 
 
-def other_names(contract: DataContract) -> list[Column]:
+def right_side_columns(contract: DataContract) -> list[Column]:
     """Return the columns of a layer's key and event day, by the names that `same_event` compares with."""
     parts = zip(contract.key_names, contract.key, strict=True)
     day = F.col(EVENT_DATE).alias(OTHER_DAY)
@@ -215,7 +215,7 @@ def other_names(contract: DataContract) -> list[Column]:
 def same_event(contract: DataContract, horizon: int) -> Column:
     """Return whether two rows are one event: equal keys, and days within the horizon of each other.
 
-    One of them has its key as `with_key` gives it, the other as `other_names` does.
+    One of them has its key as `with_key_columns` gives it, the other as `right_side_columns` does.
 
     Args:
         contract: names the key.
@@ -227,6 +227,6 @@ def same_event(contract: DataContract, horizon: int) -> Column:
 
 
 def neighbours(contract: DataContract, horizon: int) -> WindowSpec:
-    """Return a window over rows, as `with_key` gives them, of a key and of days within the horizon."""
+    """Return a window over rows, as `with_key_columns` gives them, of a key and days within the horizon."""
     by_day = Window.partitionBy(*contract.key_names).orderBy(F.unix_date("_event_date"))
     return by_day.rangeBetween(-horizon, horizon)

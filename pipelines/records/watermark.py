@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pipelines.contracts.contract import DataContract
 from pipelines.durations import format_interval
 from pipelines.records.decode import BAD
-from pipelines.records.sent import SENT_AT
+from pipelines.records.send_time import SENT_AT
 from pipelines.sql import instant, name
 
 ALWAYS: Final = datetime(1970, 1, 1, tzinfo=UTC)

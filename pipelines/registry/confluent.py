@@ -5,8 +5,8 @@ import logging
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from pipelines.config.hiding import without_secrets
 from pipelines.config.model import RegistryConfig
+from pipelines.config.secret_masking import without_secrets
 from pipelines.errors import ConfigError, InfrastructureError, OncelakeError
 from pipelines.registry.avro_references import inlined
 from pipelines.registry.wire_format import WriterSchema

@@ -16,14 +16,14 @@ from pipelines.delta.stream_position import unread_rows
 from pipelines.delta.tables import exists
 from pipelines.ledger.certifications import Verdict
 from pipelines.ledger.decoding import decode_all
-from pipelines.ledger.retention_marks import last_event_day
+from pipelines.ledger.retention_properties import last_event_day
 from pipelines.records.decode import EVENT_DATE, VALID
-from pipelines.records.sent import sent_at
+from pipelines.records.send_time import sent_at
 from pipelines.spark.pipeline import Pipeline
 
 
 @dataclass(frozen=True)
-class Need:
+class RetentionBlocker:
     """Something that needs bronze: the first day that must stay whole, and why."""
 
     day: date
@@ -43,7 +43,7 @@ def first_unresolved(pipeline: Pipeline) -> datetime | None:
     return _first_sent(read(pipeline.spark, table).where("_status = 'open'"))
 
 
-def unread(config: PipelineConfig, zone: ZoneInfo, sent: datetime | None) -> Need | None:
+def unread(config: PipelineConfig, zone: ZoneInfo, sent: datetime | None) -> RetentionBlocker | None:
     """Return what the records need that `speed_stream` has not read: it would never see them.
 
     Args:
@@ -54,10 +54,12 @@ def unread(config: PipelineConfig, zone: ZoneInfo, sent: datetime | None) -> Nee
     if sent is None:
         return None
     day = last_event_day(sent, config.decode.max_future, zone)
-    return Need(day, f"speed_stream has not read records that were sent at {sent:%Y-%m-%d %H:%M} UTC")
+    return RetentionBlocker(
+        day, f"speed_stream has not read records that were sent at {sent:%Y-%m-%d %H:%M} UTC"
+    )
 
 
-def in_quarantine(config: PipelineConfig, zone: ZoneInfo, sent: datetime | None) -> Need | None:
+def in_quarantine(config: PipelineConfig, zone: ZoneInfo, sent: datetime | None) -> RetentionBlocker | None:
     """Return what the unresolved records need: a replay may rebuild the days that they were late for.
 
     Args:
@@ -68,7 +70,7 @@ def in_quarantine(config: PipelineConfig, zone: ZoneInfo, sent: datetime | None)
     if sent is None:
         return None
     before = timedelta(days=config.batch.lookback_days + config.batch.dedup_horizon_days)
-    return Need(
+    return RetentionBlocker(
         sent.astimezone(zone).date() - before,
         f"quarantine holds unresolved records, the first sent at {sent:%Y-%m-%d %H:%M} UTC:"
         " replay or discard them",
@@ -88,7 +90,7 @@ def uncertified(
     verdicts: Iterable[Verdict],
     first: date | None,
     before: date,
-) -> Need | None:
+) -> RetentionBlocker | None:
     """Return the first day that the batch layer does not hold as bronze does: it has to be rebuilt before.
 
     Args:
@@ -105,10 +107,10 @@ def uncertified(
             continue
         verdict, count = verdict_by_day.get(day), records.get(day, 0)
         if verdict is None or verdict.status != "certified":
-            return Need(day - neighbours, f"{day} is not certified: {rebuild_first(config, day)}")
+            return RetentionBlocker(day - neighbours, f"{day} is not certified: {rebuild_first(config, day)}")
         if verdict.records != count:
             why = f"{day} has {count:,} records, and had {verdict.records:,} when it was certified"
-            return Need(day - neighbours, f"{why}: {rebuild_first(config, day)}")
+            return RetentionBlocker(day - neighbours, f"{why}: {rebuild_first(config, day)}")
     return None
 
 

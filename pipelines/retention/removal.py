@@ -13,9 +13,9 @@ from pipelines.config.streams import Layer
 from pipelines.delta.io import days_condition, read, small_rows
 from pipelines.delta.tables import exists
 from pipelines.ledger.certifications import Certified, Verdict, certified, verdicts
-from pipelines.ledger.retention_marks import first_whole_day, speed_from
+from pipelines.ledger.retention_properties import first_complete_day, speed_from
 from pipelines.publishing.published_days import waiting
-from pipelines.records.sent import sent_by
+from pipelines.records.send_time import sent_by
 from pipelines.retention.blockers import first_unread, first_unresolved, records_of_days
 from pipelines.retention.removal_terms import (
     FirstOffset,
@@ -47,7 +47,7 @@ def _by_partition(bronze: DataFrame, offset: Column) -> list[FirstOffset]:
 
 
 @dataclass(frozen=True)
-class LakeRetention:
+class SparkRetentionLake:
     """The tables of a lake, see `pipelines.retention.removal_terms.RetentionLake`."""
 
     pipeline: Pipeline
@@ -70,9 +70,9 @@ class LakeRetention:
         """Return whether there is a table."""
         return exists(self.pipeline.spark, self.pipeline.table(layer))
 
-    def first_whole_day(self) -> date | None:
+    def first_complete_day(self) -> date | None:
         """Return the first day of which bronze lacks no record that was removed; None if none ever was."""
-        return first_whole_day(self.pipeline)
+        return first_complete_day(self.pipeline)
 
     def first_unread(self) -> datetime | None:
         """Return when the first record was sent that `speed_stream` has not read; None if there is none."""
@@ -134,14 +134,14 @@ class LakeRetention:
 
 def from_bronze(pipeline: Pipeline, retention: timedelta) -> Removal:
     """Return what may go of bronze, see `removal_terms.bronze_removal`."""
-    return bronze_removal(LakeRetention(pipeline), retention)
+    return bronze_removal(SparkRetentionLake(pipeline), retention)
 
 
 def from_speed(pipeline: Pipeline, retention: timedelta) -> Removal:
     """Return what may go of the speed layer, see `removal_terms.speed_removal`."""
-    return speed_removal(LakeRetention(pipeline), retention)
+    return speed_removal(SparkRetentionLake(pipeline), retention)
 
 
 def from_quarantine(pipeline: Pipeline, retention: timedelta) -> Removal:
     """Return what may go of the quarantine, see `removal_terms.quarantine_removal`."""
-    return quarantine_removal(LakeRetention(pipeline), retention)
+    return quarantine_removal(SparkRetentionLake(pipeline), retention)

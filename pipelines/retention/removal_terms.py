@@ -16,8 +16,8 @@ from pipelines.contracts.event_days import FIRST_DAY
 from pipelines.delta.io import days_condition
 from pipelines.delta.table_properties import SPEED_FROM, WHOLE_FROM
 from pipelines.ledger.certifications import Certified, Verdict
-from pipelines.ledger.retention_marks import first_day_by_age, first_moment_of, first_rebuildable
-from pipelines.retention.blockers import Need, in_quarantine, rebuild_first, uncertified, unread
+from pipelines.ledger.retention_properties import first_day_by_age, first_moment_of, first_rebuildable
+from pipelines.retention.blockers import RetentionBlocker, in_quarantine, rebuild_first, uncertified, unread
 from pipelines.sql import literal
 
 _DAY: Final = timedelta(days=1)
@@ -58,7 +58,7 @@ class Removal:
     rows: int = 0
     condition: str = "false"
     properties: Mapping[str, str] = field(default_factory=dict)
-    needs: tuple[Need, ...] = ()
+    needs: tuple[RetentionBlocker, ...] = ()
     kept_from: date | None = None
     sent_before: datetime | None = None
     days: int = 0
@@ -81,7 +81,7 @@ class RetentionLake(Protocol):
     def has(self, layer: Layer) -> bool:
         """Return whether there is a table."""
 
-    def first_whole_day(self) -> date | None:
+    def first_complete_day(self) -> date | None:
         """Return the first day of which bronze lacks no record that was removed; None if none ever was."""
 
     def first_unread(self) -> datetime | None:
@@ -138,7 +138,7 @@ def bronze_removal(lake: RetentionLake, retention: timedelta) -> Removal:
     """
     config, zone = lake.config, lake.zone
     by_age = first_day_by_age(config, retention, lake.now(), zone)
-    gone = lake.first_whole_day()
+    gone = lake.first_complete_day()
     if not is_due(by_age, gone):
         return Removal()
     needs = [unread(config, zone, lake.first_unread()), in_quarantine(config, zone, lake.first_unresolved())]
@@ -166,9 +166,11 @@ def speed_removal(lake: RetentionLake, retention: timedelta) -> Removal:
     rebuildable = max(FIRST_DAY, _first_rebuildable(lake) or FIRST_DAY)
     needs = []
     if (day := lake.first_row_day(state.days, rebuildable)) is not None and day < first:
-        needs.append(Need(day, f"{day} is not certified: {rebuild_first(lake.config, day)}"))
+        needs.append(RetentionBlocker(day, f"{day} is not certified: {rebuild_first(lake.config, day)}"))
     if to_settle := sorted({day for day in lake.days_to_publish() if day < first}):
-        needs.append(Need(to_settle[0], f"publish_stream has not sent the changes of {to_settle[0]} yet"))
+        needs.append(
+            RetentionBlocker(to_settle[0], f"publish_stream has not sent the changes of {to_settle[0]} yet")
+        )
     first = min([first, *(need.day for need in needs)])
     days = [day for day in state.days if day < first]
     if not days:
@@ -195,4 +197,4 @@ def quarantine_removal(lake: RetentionLake, retention: timedelta) -> Removal:
 
 
 def _first_rebuildable(lake: RetentionLake) -> date | None:
-    return first_rebuildable(lake.config, lake.first_whole_day())
+    return first_rebuildable(lake.config, lake.first_complete_day())

@@ -16,8 +16,8 @@ from pipelines.delta.epochs import Stamp
 from pipelines.delta.fencing import Restored
 from pipelines.delta.upkeep import Files
 from pipelines.ledger.lease_terms import LeaseHeld
-from pipelines.ledger.retention_marks import first_day_by_age
-from pipelines.retention.blockers import Need
+from pipelines.ledger.retention_properties import first_day_by_age
+from pipelines.retention.blockers import RetentionBlocker
 from pipelines.retention.removal_terms import (
     Removal,
     RetentionLake,
@@ -205,7 +205,7 @@ def _restore_certified(lake: UpkeepLake) -> Generator[UpkeepFinding, None, Looke
 
 def _remove_from_bronze(lake: UpkeepLake, retention: timedelta) -> Removal:
     """Remove the oldest records of bronze, while no backfill brings any."""
-    gone = lake.first_whole_day()
+    gone = lake.first_complete_day()
     by_age = first_day_by_age(lake.config, retention, lake.now(), lake.zone)
     if lake.is_dry_run or not is_due(by_age, gone):
         return bronze_removal(lake, retention)
@@ -219,7 +219,7 @@ def _remove_from_bronze(lake: UpkeepLake, retention: timedelta) -> Removal:
                 lake.delete("bronze", removal, backfills.stamp)
             return removal
     except LeaseHeld:
-        return Removal(needs=(Need(gone or FIRST_DAY, _BACKFILL),))
+        return Removal(needs=(RetentionBlocker(gone or FIRST_DAY, _BACKFILL),))
 
 
 def _remove_rows(lake: UpkeepLake, layer: Layer, removal: Removal) -> OldRows:

@@ -191,7 +191,7 @@ def _text(spark: SparkSession, path: str) -> str | None:
         return HadoopFile(spark, path).text()
     except Py4JJavaError as error:
         if "ChecksumException" in error.java_exception.getClass().getName():
-            raise damaged(path, "the bytes of its checksum") from None
+            raise damaged_file_error(path, "the bytes of its checksum") from None
         raise
 
 
@@ -210,7 +210,7 @@ def query_in(text: str, path: str) -> str:
         case {"id": str() as query}:
             return query
         case _:
-            raise damaged(path, "a JSON object with an id")
+            raise damaged_file_error(path, "a JSON object with an id")
 
 
 def note_in(text: str, path: str) -> Mapping[str, Any]:
@@ -221,10 +221,10 @@ def note_in(text: str, path: str) -> Mapping[str, Any]:
     """
     note = _object(text)
     if note is None or not all(type(value) in (str, int) for value in note.values()):
-        raise damaged(path, "a JSON object of texts and numbers")
+        raise damaged_file_error(path, "a JSON object of texts and numbers")
     numbers = [note.get(name, 0) for name in ("since", "partitions")]
     if type(numbers[0]) is not int or not all(_NUMBER.fullmatch(str(number)) for number in numbers):
-        raise damaged(path, "of `since` and `partitions` a number")
+        raise damaged_file_error(path, "of `since` and `partitions` a number")
     return note
 
 
@@ -242,7 +242,9 @@ def require_offsets(text: str, path: str) -> None:
     planned_ms, conf = plan.get("batchTimestampMs"), plan.get("conf", {})
     is_planned = type(planned_ms) is int and 0 <= planned_ms < _LAST_MS and isinstance(conf, dict)
     if not is_planned or lines[0] != _VERSION or None in sources:
-        raise damaged(path, "a version, the plan of a micro-batch and the offsets of its sources, as lines")
+        raise damaged_file_error(
+            path, "a version, the plan of a micro-batch and the offsets of its sources, as lines"
+        )
 
 
 def kafka_offsets_in(text: str, path: str) -> dict[str, dict[int, int]]:
@@ -257,10 +259,10 @@ def kafka_offsets_in(text: str, path: str) -> dict[str, dict[int, int]]:
     """
     topics = _object(text)
     if topics is None or not all(isinstance(offsets, dict) for offsets in topics.values()):
-        raise damaged(path, _OF_KAFKA)
+        raise damaged_file_error(path, _OF_KAFKA)
     pairs = [pair for offsets in topics.values() for pair in offsets.items()]
     if not all(_NUMBER.fullmatch(number) and type(at) is int for number, at in pairs):
-        raise damaged(path, _OF_KAFKA)
+        raise damaged_file_error(path, _OF_KAFKA)
     return {topic: {int(number): at for number, at in offsets.items()} for topic, offsets in topics.items()}
 
 
@@ -277,7 +279,7 @@ def _object(text: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def damaged(path: str, expected: str) -> SourceError:
+def damaged_file_error(path: str, expected: str) -> SourceError:
     """Return the refusal of a file of a checkpoint.
 
     Args:

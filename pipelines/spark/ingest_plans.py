@@ -10,7 +10,7 @@ from pipelines.spark.pipeline import Pipeline
 
 
 @dataclass(frozen=True)
-class Plan:
+class MicroBatchPlan:
     """A micro-batch: the offsets at which it ends, by partition, and when it was planned.
 
     What it brings is in bronze as ingested at this moment.
@@ -20,13 +20,13 @@ class Plan:
     at: datetime
 
 
-def plan_of(pipeline: Pipeline, batch: int) -> Plan | None:
+def plan_of(pipeline: Pipeline, batch: int) -> MicroBatchPlan | None:
     """Return the plan of a micro-batch of ingest; None if the checkpoint no longer has it, or not yet."""
     text = offsets_of(pipeline.spark, pipeline.checkpoint("ingest"), batch)
     if text is None:
         return None
     at = planned_at(text) + micros_of(pipeline.config.cluster)
-    return Plan(offsets_in(sources_of(text)[0], pipeline.config), at)
+    return MicroBatchPlan(offsets_in(sources_of(text)[0], pipeline.config), at)
 
 
 def ends_of(pipeline: Pipeline, batch: int) -> dict[int, int]:

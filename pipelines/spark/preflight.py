@@ -11,7 +11,7 @@ from pyspark.sql.types import BooleanType
 from pipelines.contracts.confinement import EXPECTED
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError, ContractError
-from pipelines.formats.catalog import format_of
+from pipelines.formats.registered_formats import format_of
 from pipelines.records.decode import with_conditions
 from pipelines.spark.condition_purity import asks_more, reaches_out
 from pipelines.spark.failures import cause, first_line

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError
-from pipelines.formats.catalog import java_options
+from pipelines.formats.registered_formats import java_options
 from pipelines.runtime.class_archive import class_settings
 from pipelines.runtime.java import use_java
 from pipelines.runtime.own_jar import PLUGIN, RACK_VARIABLE, spark_jars

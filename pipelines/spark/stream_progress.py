@@ -295,7 +295,7 @@ def micro_batch_of(progress: Mapping[str, Any]) -> BatchFigures:
     )
 
 
-class Counter(NamedTuple):
+class CounterSpec(NamedTuple):
     """A figure that is added up over the micro-batches of a run.
 
     Attributes:
@@ -307,11 +307,11 @@ class Counter(NamedTuple):
     of: Callable[[BatchFigures], float]
 
 
-COUNTERS: Final[Mapping[str, Counter]] = {
-    "records": Counter("Records that were read.", lambda batch: batch.records),
-    "micro_batches": Counter("Micro-batches with records.", lambda batch: int(bool(batch.records))),
-    "duplicates": Counter("Copies that the deduplication left out.", lambda batch: batch.duplicates),
-    "late": Counter("Records behind the watermark.", lambda batch: batch.late),
+COUNTERS: Final[Mapping[str, CounterSpec]] = {
+    "records": CounterSpec("Records that were read.", lambda batch: batch.records),
+    "micro_batches": CounterSpec("Micro-batches with records.", lambda batch: int(bool(batch.records))),
+    "duplicates": CounterSpec("Copies that the deduplication left out.", lambda batch: batch.duplicates),
+    "late": CounterSpec("Records behind the watermark.", lambda batch: batch.late),
 }
 
 

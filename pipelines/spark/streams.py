@@ -72,7 +72,7 @@ class Totals:
     watermark: datetime | None = None
     source: dict[str, str] = field(default_factory=dict)
 
-    def then(self, later: "Totals") -> "Totals":
+    def merged_with(self, later: "Totals") -> "Totals":
         """Return these totals with those of a later run of the same query."""
         return Totals(
             self.batches + later.batches,
@@ -123,7 +123,7 @@ class _JvmHandler:
         implements: Final = ["sun.misc.SignalHandler"]
 
 
-def _why_not_local(source: Mapping[str, str]) -> str | None:
+def _cross_rack_reason(source: Mapping[str, str]) -> str | None:
     """Return why not all is read within the rack, by the driver's placement; None if it is, or is unknown."""
     return source.get(_RACK_REASON) or None
 
@@ -154,7 +154,7 @@ class BatchFunction:
         # Spark tells of a micro-batch while the next ones may be at work.
         self._parts = {**dict([*self._parts.items()][1 - _PARTS_KEPT :]), batch: parts}
 
-    def parts_of(self, batch: int) -> Mapping[str, float]:
+    def write_timings(self, batch: int) -> Mapping[str, float]:
         """Return what parts of writing one of the last micro-batches took, in seconds."""
         return self._parts.get(batch, {})
 
@@ -178,14 +178,14 @@ class _Recorder(QueryListener):
 
     def progressed(self, progress: dict[str, Any]) -> None:
         totals = self.totals.setdefault(progress["runId"], Totals())
-        previous_reason = _why_not_local(totals.source)
+        previous_reason = _cross_rack_reason(totals.source)
         batch = micro_batch_of(progress)
         if self._write:
-            batch = replace(batch, parts=self._write.parts_of(batch.number))
+            batch = replace(batch, parts=self._write.write_timings(batch.number))
         _add(totals, batch, progress)
         if self._monitor:
             self._monitor.add(batch, progress["id"])
-        if (reason := _why_not_local(totals.source)) and reason != previous_reason:
+        if (reason := _cross_rack_reason(totals.source)) and reason != previous_reason:
             _log.warning("%s: some reads cross racks: %s", progress["name"], reason)
         if batch.records:
             figures = batch.number, f"{batch.records:,}", batch.seconds
@@ -280,7 +280,7 @@ def run_query(
     query: Query,
     job: StreamJob,
     trigger: Trigger,
-    is_cured: Callable[[BaseException], bool] = lambda _: False,
+    is_recoverable: Callable[[BaseException], bool] = lambda _: False,
 ) -> Totals:
     """Run a query of a pipeline as `run_stream` does, with its name, its checkpoint and a monitor.
 
@@ -289,7 +289,7 @@ def run_query(
         query: the query.
         job: what it does.
         trigger: when micro-batches start.
-        is_cured: as for `run_stream`.
+        is_recoverable: as for `run_stream`.
 
     Raises:
         OncelakeError: as for `run_stream`.
@@ -302,14 +302,14 @@ def run_query(
         )
 
     monitor = StreamMonitor(pipeline, query, None if trigger.once else trigger.interval, job.metrics)
-    return run_stream(pipeline.spark, start, write, is_cured, monitor)
+    return run_stream(pipeline.spark, start, write, is_recoverable, monitor)
 
 
 def run_stream(
     spark: SparkSession,
     start: Callable[[], StreamingQuery],
     write: BatchFunction | None = None,
-    is_cured: Callable[[BaseException], bool] = lambda _: False,
+    is_recoverable: Callable[[BaseException], bool] = lambda _: False,
     monitor: StreamMonitor | None = None,
 ) -> Totals:
     """Start a query and wait until it has ended or failed, or the job is asked to stop.
@@ -323,7 +323,7 @@ def run_stream(
         spark: the session.
         start: starts the query.
         write: what writes its micro-batches, if that is a function of ours.
-        is_cured: tells, of what made the query fail, whether it will not once the query is started again.
+        is_recoverable: tells whether what made the query fail is over once the query is started again.
         monitor: shows what the query does.
 
     Returns:
@@ -340,9 +340,9 @@ def run_stream(
         with stop_signal(spark) as stop:
             while is_to_run:
                 run = _run(spark, start, recorder, stop)
-                totals = totals.then(run.totals)
+                totals = totals.merged_with(run.totals)
                 failure = (write and write.raised) or run.failure if run.failure else None
-                if failure and (is_cured(failure) or is_passing(run.failure or failure)):
+                if failure and (is_recoverable(failure) or is_passing(run.failure or failure)):
                     is_to_run, failure = not stop.is_set(), None
                 else:
                     is_to_run = False

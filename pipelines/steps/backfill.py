@@ -11,18 +11,19 @@ from pyspark.sql import DataFrame
 from pipelines.config.clusters import require_not_retired
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.clocks import require_same_clock
-from pipelines.delta.read_ahead import require_not_read_ahead
+from pipelines.delta.reader_position_check import require_not_read_ahead
 from pipelines.delta.record_tables import require_table
 from pipelines.errors import SourceError
-from pipelines.kafka.backfill_lake import LakeBackfill
+from pipelines.kafka.backfill_lake import SparkBackfillLake
 from pipelines.kafka.backfill_plan import BackfillSpan
 from pipelines.kafka.backfill_run import Backfill, Tell, copy_missing
 from pipelines.kafka.bronze_offsets import bronze_of_topic
-from pipelines.kafka.missing_offsets import Missing, within
+from pipelines.kafka.missing_offsets import MissingRange, within
 from pipelines.kafka.source import envelopes_between
 from pipelines.kafka.topics import find_topic, require_known_clusters, require_same_topic
 from pipelines.ledger.forgotten_places import emptied_on_arrival, places_where
 from pipelines.ledger.leases import Lease, backfill_lease
+from pipelines.message_texts import first_of
 from pipelines.nightly.seal_terms import require_begun
 from pipelines.spark.pipeline import Pipeline
 
@@ -107,7 +108,7 @@ def _holding(pipeline: Pipeline, run_id: str) -> Iterator[Lease]:
 
 
 @dataclass(frozen=True)
-class _Source(LakeBackfill):
+class _Source(SparkBackfillLake):
     """A lake and its topic, see `pipelines.kafka.backfill_run.BackfillSource`.
 
     Attributes:
@@ -116,7 +117,7 @@ class _Source(LakeBackfill):
 
     forgotten: list[DataFrame] = field(default_factory=list)
 
-    def prepare(self, ranges: Mapping[int, Sequence[Missing]]) -> None:
+    def prepare(self, ranges: Mapping[int, Sequence[MissingRange]]) -> None:
         every = " OR ".join(
             within({number: each.offsets}) for number, of_partition in ranges.items() for each in of_partition
         )
@@ -124,7 +125,7 @@ class _Source(LakeBackfill):
         self.forgotten.extend([] if places is None else [places])
 
     @contextmanager
-    def lacking(self, chunk: Mapping[int, Missing]) -> Iterator[DataFrame]:
+    def lacking(self, chunk: Mapping[int, MissingRange]) -> Iterator[DataFrame]:
         forgotten = self.forgotten[0] if self.forgotten else None
         # They may be written several times.
         kept = emptied_on_arrival(self._records(chunk), forgotten).persist()
@@ -144,7 +145,7 @@ class _Source(LakeBackfill):
     def require_not_read_ahead(self) -> None:
         require_not_read_ahead(self.pipeline, "bronze")
 
-    def _records(self, chunk: Mapping[int, Missing]) -> DataFrame:
+    def _records(self, chunk: Mapping[int, MissingRange]) -> DataFrame:
         """Return the records of a chunk that bronze does not have."""
         ranges = {number: each.offsets for number, each in chunk.items()}
         records = envelopes_between(self.pipeline.spark, self.config.backfill_kafka, ranges)
@@ -161,9 +162,8 @@ def _gone(pipeline: Pipeline, done: Backfill, rest: str) -> str:
         for number, of_partition in sorted(done.gone.items())
         for offsets in of_partition
     ]
-    more = [f"and {len(ranges) - _SHOWN} more ranges"] if len(ranges) > _SHOWN else []
     return (
         f"{pipeline.table('bronze')} lacks offsets that were asked for and that Kafka no longer has,"
-        f" within {'; '.join([*ranges[:_SHOWN], *more])}. What Kafka still has {rest}."
+        f" within {first_of(ranges, _SHOWN, 'ranges')}. What Kafka still has {rest}."
         " See docs/runbook.md, 'Offsets are gone'"
     )

@@ -7,10 +7,10 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.streams import STREAMS, LakeQuery
 from pipelines.delta.checkpoint_fit import BEGIN
-from pipelines.delta.moved_aside import move_aside, timestamp_suffix
+from pipelines.delta.path_renaming import move_aside, timestamp_suffix
 from pipelines.delta.tables import exists
 from pipelines.kafka.ingest_position import Continuation, continuation
-from pipelines.kafka.ingest_state import LakeIngest
+from pipelines.kafka.ingest_state import SparkIngestState
 from pipelines.kafka.topics import find_topic
 from pipelines.ledger.leases import backfill_lease, lease
 from pipelines.spark.checkpoints import note_path, write_note
@@ -64,7 +64,7 @@ def _reset_ingest(pipeline: Pipeline, run_id: str) -> CheckpointReset:
     topic = find_topic(spark, pipeline.config.kafka)
     # Ingest may then read again what a backfill, by the checkpoint of before, took for its own.
     with backfill_lease(pipeline, run_id):
-        ingest = LakeIngest(pipeline, topic)
+        ingest = SparkIngestState(pipeline, topic)
         begins = continuation(ingest) if exists(spark, pipeline.table("bronze")) else None
         checkpoint = pipeline.checkpoint("ingest")
         moved = _moved(spark, [checkpoint, note_path(checkpoint)])

@@ -30,9 +30,9 @@ from pipelines.console.view import (
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.tables import exists, table_id, version
 from pipelines.errors import ConfigError, OncelakeError
-from pipelines.lag.evidence import Evidence
+from pipelines.lag.stage_facts import StageFacts
 from pipelines.lag.stages import streams
-from pipelines.lag.texts import advice_text, evidence_text
+from pipelines.lag.texts import advice_text, symptom_text
 from pipelines.ledger.overview import PipelineLedger, ledgers
 from pipelines.spark.checkpoints import query_files
 from pipelines.spark.pipeline import Pipeline
@@ -194,7 +194,7 @@ def _read_lake(pipeline: Pipeline, before: LakeFigures | None) -> LakeFigures:
 def _read_cluster(pipeline: Pipeline, before: ClusterFigures | None) -> ClusterFigures:
     withholds = bool(pipeline.contract.personal)
     told = (_harmless(each) if withholds else each for each in lag(pipeline))
-    stages = tuple(DiagnosedStage(each.evidence, _texts(each)) for each in told)
+    stages = tuple(DiagnosedStage(each.facts, _texts(each)) for each in told)
     asked = (each for each in pipeline.sources() if not each.config.kafka.retired)
     return ClusterFigures(stages, tuple(_read_racks(each, withholds=withholds) for each in asked))
 
@@ -214,16 +214,16 @@ def _harmless(stage: StageLag) -> StageLag:
     """Return a stage without the causes of failures, which may name values of records."""
     symptoms = tuple(
         replace(each, figures={**each.figures, "failure": WITHHELD}) if "failure" in each.figures else each
-        for each in stage.diagnosis.evidence
+        for each in stage.diagnosis.symptoms
     )
-    diagnosis = replace(stage.diagnosis, evidence=symptoms)
-    return replace(stage, evidence=_harmless_stage(stage.evidence), diagnosis=diagnosis)
+    diagnosis = replace(stage.diagnosis, symptoms=symptoms)
+    return replace(stage, facts=_harmless_stage(stage.facts), diagnosis=diagnosis)
 
 
-def _harmless_stage(evidence: Evidence) -> Evidence:
-    stream, refusal = evidence.stream, evidence.refusal
+def _harmless_stage(facts: StageFacts) -> StageFacts:
+    stream, refusal = facts.stream, facts.refusal
     return replace(
-        evidence,
+        facts,
         stream=replace(stream, failure=WITHHELD) if stream and stream.failure else stream,
         refusal=replace(refusal, failure=WITHHELD) if refusal else None,
     )
@@ -236,8 +236,8 @@ def _harmless_ledger(ledger: PipelineLedger) -> PipelineLedger:
 
 def _texts(stage: StageLag) -> DiagnosisTexts:
     found = stage.diagnosis
-    evidence = tuple(evidence_text(each) for each in found.evidence)
-    return DiagnosisTexts(found.cause, evidence, found.confidence, advice_text(found.advice, stage.start))
+    symptoms = tuple(symptom_text(each) for each in found.symptoms)
+    return DiagnosisTexts(found.cause, symptoms, found.confidence, advice_text(found.advice, stage.start))
 
 
 def _days_with_report(folder: Path) -> dict[str, set[date]]:

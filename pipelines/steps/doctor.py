@@ -11,7 +11,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from pipelines.config.model import PipelineConfig
-from pipelines.doctor.checkup import Checkup, check_up
+from pipelines.doctor.check_report import CheckReport, run_checks
 from pipelines.doctor.findings import FailOn
 from pipelines.doctor.lateness import observed_lateness
 from pipelines.doctor.pipeline_facts import Failure, Part, PipelineFacts
@@ -34,14 +34,14 @@ LIMIT: Final = timedelta(minutes=1)
 """How long a part may take. What asks a cluster may also wait for `kafka.connect_timeout`."""
 
 
-class PipelineUnsound(AuditFailed):
+class ChecksFailed(AuditFailed):
     """Doctor has found something that is as grave as the level at which it fails. Exit code 3.
 
     Attributes:
         checkup: What came of all checks.
     """
 
-    def __init__(self, message: str, checkup: Checkup) -> None:
+    def __init__(self, message: str, checkup: CheckReport) -> None:
         super().__init__(message)
         self.checkup = checkup
 
@@ -81,7 +81,7 @@ def probes(config: PipelineConfig) -> tuple[Probe, ...]:
     )
 
 
-def diagnose(config: PipelineConfig, start: Callable[[], Pipeline], fail_on: FailOn) -> Checkup:
+def diagnose(config: PipelineConfig, start: Callable[[], Pipeline], fail_on: FailOn) -> CheckReport:
     """Ask for all that is known of a pipeline, and make all checks.
 
     Args:
@@ -100,10 +100,10 @@ def diagnose(config: PipelineConfig, start: Callable[[], Pipeline], fail_on: Fai
         pipeline = facts.start(start)
     for probe in probes(config):
         facts.take(probe, pipeline)
-    checkup = check_up(facts.of(config))
+    checkup = run_checks(facts.of(config))
     if names := checkup.at_least(fail_on):
         level = "error" if fail_on == "error" else "error or warning"
-        raise PipelineUnsound(
+        raise ChecksFailed(
             f"{config.name}: findings of severity {level}: {', '.join(names)}; expected none. Each finding"
             " says what to do, see docs/doctor.md",
             checkup,

@@ -15,7 +15,7 @@ from pipelines.ledger.certifications import certified
 from pipelines.ledger.decoding import decode_all
 from pipelines.lineage import trace
 from pipelines.lineage.key_filter import AskedPart, of_key
-from pipelines.lineage.outcome import Facts, Fate, fate
+from pipelines.lineage.outcome import Facts, Outcome, fate
 from pipelines.lineage.searches import Searched
 from pipelines.spark.pipeline import Pipeline
 
@@ -27,7 +27,7 @@ class ExplainedRecord(NamedTuple):
     """A record of bronze: what the tables say of it, and what became of it."""
 
     facts: Facts
-    fate: Fate
+    fate: Outcome
 
 
 @dataclass(frozen=True)

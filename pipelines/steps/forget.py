@@ -10,7 +10,7 @@ from pipelines.config.commands import command
 from pipelines.config.streams import LAYERS
 from pipelines.delta.fenced_commits import claim
 from pipelines.delta.io import by_day_and_key, days_condition, on_days, read, small_rows
-from pipelines.delta.read_ahead import require_not_read_ahead
+from pipelines.delta.reader_position_check import require_not_read_ahead
 from pipelines.delta.record_tables import require_table
 from pipelines.delta.stream_check import reset_command
 from pipelines.delta.stream_position import start_version, unread_rows
@@ -24,9 +24,9 @@ from pipelines.ledger.forgotten import delete_records, emptied_of, empty
 from pipelines.ledger.forgotten_places import remember_places
 from pipelines.ledger.kept_values import delete_values
 from pipelines.ledger.leases import Lease, backfill_lease, lease
-from pipelines.ledger.retention_marks import first_rebuildable_day
+from pipelines.ledger.retention_properties import first_rebuildable_day
 from pipelines.lineage.searches import Search, Searched
-from pipelines.nightly.cut_days import cut_days
+from pipelines.nightly.row_removal import cut_days
 from pipelines.records.decode import ENVELOPE, EVENT_DATE, ORIGIN, RECORD_ID
 from pipelines.spark.checkpoints import query_files
 from pipelines.spark.pipeline import Pipeline

@@ -13,24 +13,24 @@ from pyspark.sql import DataFrame
 from pipelines.config.clusters import require_not_retired
 from pipelines.config.streams import STREAMS
 from pipelines.delta.clocks import require_not_behind, require_order
-from pipelines.delta.idempotent_writer import OnceWriter
-from pipelines.delta.read_ahead import require_not_read_ahead
+from pipelines.delta.idempotent_writer import IdempotentWriter
+from pipelines.delta.reader_position_check import require_not_read_ahead
 from pipelines.delta.record_tables import ensure_bronze
 from pipelines.delta.stream_check import check_ingest, note_tables
 from pipelines.delta.table_properties import (
     WHOLE_FROM,
-    hidden,
-    key_of_cluster,
+    property_of_cluster,
     set_table_property,
+    to_hex,
     topic_key,
 )
-from pipelines.kafka.ingest_state import LakeIngest
+from pipelines.kafka.ingest_state import SparkIngestState
 from pipelines.kafka.log_start import first_sent
 from pipelines.kafka.offsets_group import OffsetsGroup, offsets_group
 from pipelines.kafka.source import read_envelopes
 from pipelines.kafka.topics import find_topic, require_same_topic
 from pipelines.ledger.forgotten_places import emptied_on_arrival, places_ahead
-from pipelines.ledger.retention_marks import first_kept_day
+from pipelines.ledger.retention_properties import first_complete_day_of_cluster
 from pipelines.racks.traffic import RackTraffic, RackTrafficMeter
 from pipelines.runtime.system_clock import SystemClock
 from pipelines.spark.checkpoints import QueryFiles, query_files
@@ -38,7 +38,7 @@ from pipelines.spark.ingest_plans import ends_of, offsets_in, read_until
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.stream_metrics import StreamMetric
 from pipelines.spark.streams import Trigger, run_query
-from pipelines.steps.ingest_start import OffsetRequests, started
+from pipelines.steps.ingest_start import OffsetRequests, prepare_start
 
 _log = logging.getLogger(__name__)
 
@@ -94,22 +94,30 @@ def ingest(pipeline: Pipeline, *, once: bool) -> IngestResult:
     require_not_retired(config.kafka)
     topic = find_topic(spark, config.kafka)
     files = check_ingest(pipeline)
-    start = started(_Lake(pipeline, topic), files)
-    starting = start.starting_offsets if start else None
+    start = prepare_start(_SparkIngestLake(pipeline, topic), files)
+    starting_offsets = start.starting_offsets if start else None
     _log.info("reading topic %s, %d partitions", config.kafka.source_topic, topic.partitions)
-    reading = RackTrafficMeter(spark, config.kafka) if config.kafka.rack.executor_variable else None
-    writer = OnceWriter(pipeline.table("bronze"), files.in_flight)
+    rack_traffic = RackTrafficMeter(spark, config.kafka) if config.kafka.rack.executor_variable else None
+    writer = IdempotentWriter(pipeline.table("bronze"), files.in_flight)
     with offsets_group(spark, config.kafka, config.offsets_group) as group:
         if group:
-            group.show(partial(_in_bronze, pipeline, starting))
+            group.request_commit(partial(_committed_ends, pipeline, starting_offsets))
         forgotten = places_ahead(pipeline)
-        job = IngestJob(pipeline, writer, once, starting, forgotten=forgotten, group=group, reading=reading)
+        job = IngestJob(
+            pipeline,
+            writer,
+            once,
+            starting_offsets,
+            forgotten=forgotten,
+            group=group,
+            rack_traffic=rack_traffic,
+        )
         totals = run_query(pipeline, "ingest", job, Trigger(once, config.ingest.trigger_interval))
     return IngestResult(
         records=totals.records + job.written_before,
         batches=totals.batches + bool(job.written_before),
         offsets=_offsets(totals.start, totals.end),
-        racks=reading.measured(totals.source) if reading else None,
+        racks=rack_traffic.measured(totals.source) if rack_traffic else None,
     )
 
 
@@ -121,20 +129,20 @@ class IngestJob:
         pipeline: The pipeline.
         writer: writes bronze.
         once: whether it takes what the topic holds now and ends.
-        starting: where a new checkpoint begins, in Spark's form, if not where the configuration says.
+        starting_offsets: where a new checkpoint begins, in Spark's form, if not where the configuration says.
         forgotten: places of records that were forgotten, and that it reads once more.
         group: shows how far it is.
-        reading: measures from which racks it reads.
+        rack_traffic: measures from which racks it reads.
         written_before: records of a micro-batch that an earlier run had written and not recorded as done.
     """
 
     pipeline: Pipeline
-    writer: OnceWriter
+    writer: IdempotentWriter
     once: bool
-    starting: str | None = None
+    starting_offsets: str | None = None
     forgotten: DataFrame | None = None
     group: OffsetsGroup | None = None
-    reading: RackTrafficMeter | None = None
+    rack_traffic: RackTrafficMeter | None = None
     written_before: int = 0
     _requests: OffsetRequests | None = None
 
@@ -144,17 +152,17 @@ class IngestJob:
         begun = query_files(self.pipeline.spark, self.pipeline.checkpoint("ingest")).in_flight
         is_bounded = bool(kafka.max_offsets_per_trigger)
         self._requests = OffsetRequests(begun, self.once, partial(datetime.now, UTC), is_bounded=is_bounded)
-        return read_envelopes(self.pipeline.spark, kafka, self.starting)
+        return read_envelopes(self.pipeline.spark, kafka, self.starting_offsets)
 
     def write(self, rows: DataFrame, batch: int) -> None:
         """Append a micro-batch to bronze."""
         require_order(self.pipeline, batch)
         # Spark counts the records that a micro-batch reads; one that is there already is not read.
-        came = emptied_on_arrival(rows, self.forgotten)
-        self.writer.append(came, batch, 0, asked=self._requests.before(batch) if self._requests else None)
+        records = emptied_on_arrival(rows, self.forgotten)
+        self.writer.append(records, batch, 0, asked=self._requests.before(batch) if self._requests else None)
         self.written_before = self.writer.rows_before(batch + 1)
         if self.group:
-            self.group.show(partial(ends_of, self.pipeline, batch))
+            self.group.request_commit(partial(ends_of, self.pipeline, batch))
         if self._requests:
             self._requests.done()
 
@@ -162,12 +170,12 @@ class IngestJob:
         """Yield what became of commits of offsets, and how much was read from which rack."""
         if self.group:
             yield from self.group.counts.metrics()
-        if self.reading:
-            yield self.reading.so_far()
+        if self.rack_traffic:
+            yield self.rack_traffic.so_far()
 
 
 @dataclass(frozen=True)
-class _Lake(LakeIngest, SystemClock):
+class _SparkIngestLake(SparkIngestState, SystemClock):
     """A lake, see `pipelines.steps.ingest_start.IngestLake`."""
 
     @property
@@ -178,28 +186,28 @@ class _Lake(LakeIngest, SystemClock):
         require_not_read_ahead(self.pipeline, *STREAMS["ingest"].tables)
         # Before a commit of this run is the newest.
         require_not_behind(self.pipeline)
-        ensure_bronze(self.pipeline, {topic_key(self.config.cluster): hidden(self.topic.topic_id)})
+        ensure_bronze(self.pipeline, {topic_key(self.config.cluster): to_hex(self.topic.topic_id)})
         require_same_topic(self.pipeline, self.topic)
 
     def first_sent(self, ranges: Mapping[int, range]) -> Mapping[int, float]:
         return first_sent(self.pipeline, ranges)
 
-    def first_whole_day(self) -> date | None:
-        return first_kept_day(self.pipeline, self.config.cluster)
+    def first_complete_day(self) -> date | None:
+        return first_complete_day_of_cluster(self.pipeline, self.config.cluster)
 
     def set_first_whole_day(self, day: date) -> None:
-        key = key_of_cluster(WHOLE_FROM, self.config.cluster)
+        key = property_of_cluster(WHOLE_FROM, self.config.cluster)
         set_table_property(self.pipeline.spark, self.pipeline.table("bronze"), key, day.isoformat())
 
     def note_tables(self, files: QueryFiles) -> None:
         note_tables(self.pipeline, "ingest", files)
 
 
-def _in_bronze(pipeline: Pipeline, starting: str | None) -> dict[int, int]:
+def _committed_ends(pipeline: Pipeline, starting_offsets: str | None) -> dict[int, int]:
     """Return up to where bronze has been filled when a run begins, by partition."""
-    if starting is None:
+    if starting_offsets is None:
         return read_until(pipeline)
-    return {p: at for p, at in offsets_in(starting, pipeline.config).items() if at >= 0}
+    return {p: at for p, at in offsets_in(starting_offsets, pipeline.config).items() if at >= 0}
 
 
 def _offsets(start: Any, end: Any) -> tuple[PartitionRead, ...]:

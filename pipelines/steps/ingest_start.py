@@ -13,11 +13,11 @@ from pipelines.config.risks import refusal
 from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.delta.stream_check import require_fit
 from pipelines.errors import ConfigError
-from pipelines.kafka.ingest_position import Continuation, behind_or_ahead, continuation, first_start
+from pipelines.kafka.ingest_position import Continuation, checkpoint_mismatch, continuation, first_start
 from pipelines.kafka.ingest_state import IngestState
+from pipelines.kafka.log_divergence import last_offsets, require_same_log
 from pipelines.kafka.log_start import deleted_until
-from pipelines.kafka.same_log import last_offsets, require_same_log
-from pipelines.ledger.retention_marks import last_event_day
+from pipelines.ledger.retention_properties import last_event_day
 from pipelines.spark.checkpoints import QueryFiles
 
 _log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class IngestLake(IngestState, Protocol):
     def first_sent(self, ranges: Mapping[int, range]) -> Mapping[int, float]:
         """Return when records were sent, see `pipelines.kafka.log_start.first_sent`."""
 
-    def first_whole_day(self) -> date | None:
+    def first_complete_day(self) -> date | None:
         """Return the first day of which bronze lacks no record that was removed; None if none ever was."""
 
     def set_first_whole_day(self, day: date) -> None:
@@ -49,7 +49,7 @@ class IngestLake(IngestState, Protocol):
         """Write beside the checkpoint which table it writes to."""
 
 
-def started(lake: IngestLake, files: QueryFiles) -> Continuation | None:
+def prepare_start(lake: IngestLake, files: QueryFiles) -> Continuation | None:
     """Make all that has to be made sure before the query of ingest begins.
 
     Args:
@@ -69,7 +69,7 @@ def started(lake: IngestLake, files: QueryFiles) -> Continuation | None:
     if not is_begun:
         _refuse_latest(lake, files)
     lake.make_bronze()
-    require_fit(lake.config, "ingest", behind_or_ahead(lake, files))
+    require_fit(lake.config, "ingest", checkpoint_mismatch(lake, files))
     require_same_log(lake, last_offsets(lake))
     start = _start(lake, files, is_first=not is_begun)
     if start and not is_begun:
@@ -167,7 +167,7 @@ def _note_incomplete_days(lake: IngestLake, start: Continuation) -> None:
     if sent is None:
         return
     last = last_event_day(sent, lake.config.decode.max_future, lake.zone)
-    first_whole, before = last + timedelta(days=1), lake.first_whole_day()
+    first_whole, before = last + timedelta(days=1), lake.first_complete_day()
     if before is not None and before >= first_whole:
         return
     _log.warning(

@@ -6,7 +6,7 @@ from pipelines.config.commands import command
 from pipelines.config.streams import STREAMS
 from pipelines.lag.causes import diagnose
 from pipelines.lag.diagnosis import Diagnosis
-from pipelines.lag.evidence import Evidence
+from pipelines.lag.stage_facts import StageFacts
 from pipelines.lag.stages import stages
 from pipelines.spark.pipeline import Pipeline
 
@@ -16,12 +16,12 @@ class StageLag:
     """How far a stage is behind.
 
     Attributes:
-        evidence: The figures.
+        facts: The figures.
         diagnosis: Why.
         start: The command that starts its stream.
     """
 
-    evidence: Evidence
+    facts: StageFacts
     diagnosis: Diagnosis
     start: str
 
@@ -37,7 +37,7 @@ def lag(pipeline: Pipeline) -> list[StageLag]:
     return [StageLag(each, diagnose(each), _start(pipeline, each)) for each in stages(pipeline)]
 
 
-def _start(pipeline: Pipeline, evidence: Evidence) -> str:
-    config = pipeline.config.source(evidence.cluster) if evidence.cluster else pipeline.config
-    start = command(config, STREAMS[evidence.stage].job)
-    return f"{start} --once" if evidence.is_once else start
+def _start(pipeline: Pipeline, facts: StageFacts) -> str:
+    config = pipeline.config.source(facts.cluster) if facts.cluster else pipeline.config
+    start = command(config, STREAMS[facts.stage].job)
+    return f"{start} --once" if facts.is_once else start

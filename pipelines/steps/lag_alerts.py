@@ -8,9 +8,9 @@ from typing import Any
 
 from pipelines.config.model import PipelineConfig
 from pipelines.errors import InfrastructureError, OncelakeError
-from pipelines.lag.alert_file import alerts_turn, read_alerts, write_alerts
-from pipelines.lag.alerts import EVALUATION, AlertBook, AlertPolicy, AlertState, Evaluation, standing_of
-from pipelines.lag.texts import advice_text, evidence_text
+from pipelines.lag.alert_file import alerts_lock, read_alerts, write_alerts
+from pipelines.lag.alerts import EVALUATION, AlertPolicy, AlertState, Evaluation, PipelineAlerts, status_of
+from pipelines.lag.texts import advice_text, symptom_text
 from pipelines.runtime.notifications import alert, hooks
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.lag import StageLag
@@ -35,7 +35,7 @@ class LagAlerts:
 
     pipeline: Pipeline
     goes_on: bool
-    _book: AlertBook | None = None
+    _book: PipelineAlerts | None = None
     _is_kept: bool = True
 
     def take(self, found: Sequence[StageLag] | OncelakeError) -> Mapping[str, AlertState]:
@@ -48,13 +48,13 @@ class LagAlerts:
             InfrastructureError: the alerts cannot be read, or not be kept for the next process; nothing was
                 sent.
         """
-        with alerts_turn(self.pipeline):
+        with alerts_lock(self.pipeline):
             before = self._before()
-            after = taken(before, self.pipeline.config, found)
+            after = updated_alerts(before, self.pipeline.config, found)
             # What could not be kept the last time may be now.
             if after != before or not self._is_kept:
                 self._keep(after)
-            self._book = sent(after, self.pipeline.config)
+            self._book = send_pending(after, self.pipeline.config)
             if self._book != after:
                 self._keep(self._book)
         return self._book.states
@@ -76,7 +76,7 @@ class LagAlerts:
             _log.warning("%s", unkept)
             return None
 
-    def _before(self) -> AlertBook:
+    def _before(self) -> PipelineAlerts:
         """Return the alerts as the last process has left them; what could not be kept is newer."""
         if self._book is not None and not self._is_kept:
             return self._book
@@ -88,7 +88,7 @@ class LagAlerts:
             _log.warning("%s", error)
             return self._book
 
-    def _keep(self, book: AlertBook) -> None:
+    def _keep(self, book: PipelineAlerts) -> None:
         try:
             write_alerts(self.pipeline, book)
             self._is_kept = True
@@ -99,7 +99,9 @@ class LagAlerts:
             _log.warning("%s", error)
 
 
-def taken(before: AlertBook, config: PipelineConfig, found: Sequence[StageLag] | OncelakeError) -> AlertBook:
+def updated_alerts(
+    before: PipelineAlerts, config: PipelineConfig, found: Sequence[StageLag] | OncelakeError
+) -> PipelineAlerts:
     """Return alerts after one more evaluation, with a message for each that it changes.
 
     Args:
@@ -112,14 +114,14 @@ def taken(before: AlertBook, config: PipelineConfig, found: Sequence[StageLag] |
     return before.after(_evaluations(found, before.states), datetime.now(UTC), policy, settings)
 
 
-def sent(book: AlertBook, config: PipelineConfig) -> AlertBook:
+def send_pending(book: PipelineAlerts, config: PipelineConfig) -> PipelineAlerts:
     """Send the messages that wait; return the alerts with those that could not be sent."""
 
     def send(message: Mapping[str, Any], settings: Collection[str]) -> Collection[str]:
         told = {"job": "lag", "pipeline": config.name, "env": config.env, **message}
         return alert(config.notify, told, settings)
 
-    return book.sent(send)
+    return book.send_pending(send)
 
 
 def _evaluations(found: Sequence[StageLag] | OncelakeError, known: Iterable[str]) -> list[Evaluation]:
@@ -133,12 +135,12 @@ def _evaluations(found: Sequence[StageLag] | OncelakeError, known: Iterable[str]
 
 
 def _evaluation(stage: StageLag) -> Evaluation:
-    evidence, diagnosis = stage.evidence, stage.diagnosis
+    facts, diagnosis = stage.facts, stage.diagnosis
     details = {
         "cause": diagnosis.cause,
-        "evidence": [evidence_text(each) for each in diagnosis.evidence],
+        "evidence": [symptom_text(each) for each in diagnosis.symptoms],
         "advice": advice_text(diagnosis.advice, stage.start),
-        "records": evidence.records,
-        "behind_s": evidence.behind_s,
+        "records": facts.records,
+        "behind_s": facts.behind_s,
     }
-    return Evaluation(evidence.name, standing_of(diagnosis.cause), details)
+    return Evaluation(facts.name, status_of(diagnosis.cause), details)

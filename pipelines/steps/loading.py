@@ -9,7 +9,7 @@ from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract, load_contract
 from pipelines.expectations.suite_files import own_expectations
-from pipelines.formats.catalog import names_schemas
+from pipelines.formats.registered_formats import names_schemas
 from pipelines.registry.schema_registry import open_registry, registry_of
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.preflight import check_conditions

@@ -13,7 +13,7 @@ from pipelines.delta.clocks import require_not_ahead
 from pipelines.delta.commits import changes_nothing
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.fencing import Restored
-from pipelines.delta.read_ahead import require_not_read_ahead
+from pipelines.delta.reader_position_check import require_not_read_ahead
 from pipelines.delta.record_tables import require_table
 from pipelines.delta.stream_position import first_unread_version, unread_rows
 from pipelines.delta.tables import exists, version
@@ -28,13 +28,13 @@ from pipelines.delta.upkeep import (
     small_files,
     vacuum,
 )
-from pipelines.ledger.catalog import CATALOG, rows_of
 from pipelines.ledger.certifications import certified
 from pipelines.ledger.index_folding import fold_index
 from pipelines.ledger.leases import Lease, backfill_lease, lease
+from pipelines.ledger.ops_tables import OPS_TABLES, rows_of
 from pipelines.nightly.recovery import back_to_certified, holds_certified
 from pipelines.publishing.published_days import Settled, settled_so_far, waiting
-from pipelines.retention.removal import LakeRetention
+from pipelines.retention.removal import SparkRetentionLake
 from pipelines.retention.removal_terms import Removal
 from pipelines.retention.upkeep_run import Looked, TableFiles, UpkeepFinding, upkeep_under_lease
 from pipelines.spark.pipeline import Pipeline
@@ -89,7 +89,7 @@ def _require_fit(pipeline: Pipeline) -> None:
 
 
 @dataclass(frozen=True)
-class _Work(LakeRetention):
+class _Work(SparkRetentionLake):
     """One run of upkeep, see `pipelines.retention.upkeep_run.UpkeepLake`.
 
     Attributes:
@@ -156,7 +156,7 @@ class _Work(LakeRetention):
 
     def compact_ledgers(self) -> Iterator[TableFiles]:
         """Put small files of the pipeline's tables under `ops/` together."""
-        for spec in CATALOG:
+        for spec in OPS_TABLES:
             if spec.is_compacted:
                 # The rest belongs to pipelines whose runs may be at work now.
                 yield from self._compact(spec.path(self.pipeline), rows_of(self.pipeline))
@@ -178,7 +178,7 @@ class _Work(LakeRetention):
         if self.config.serving.table:
             self.require_lease()
             yield from self._vacuum(self.config.serving_table, after)
-        for spec in CATALOG:
+        for spec in OPS_TABLES:
             if spec.is_vacuumed:
                 self.require_lease()
                 # Shared by all pipelines, so no property of them is changed for one.

@@ -10,7 +10,7 @@ from pipelines.config.commands import command
 from pipelines.delta.io import small_rows
 from pipelines.errors import SourceError
 from pipelines.ledger import certifications
-from pipelines.ledger.catalog import VALIDATION_RESULTS
+from pipelines.ledger.ops_tables import VALIDATION_RESULTS
 from pipelines.report.render.files import write_files
 from pipelines.report.render.prometheus import exposition, gauges
 from pipelines.spark.pipeline import Pipeline

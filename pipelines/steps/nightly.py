@@ -31,10 +31,10 @@ from pipelines.ledger.certifications import (
 )
 from pipelines.ledger.forgotten_places import require_forgotten
 from pipelines.ledger.leases import Lease, lease
-from pipelines.ledger.retention_marks import first_whole_day, require_whole
+from pipelines.ledger.retention_properties import first_complete_day, require_complete_days
 from pipelines.ledger.runs import RunRecorder, Step
 from pipelines.nightly.commit_order import steps
-from pipelines.nightly.night_run import NightRun, Plan
+from pipelines.nightly.night_run import NightPlan, NightRun
 from pipelines.nightly.rebuild import build_days
 from pipelines.nightly.rebuild_plan import RebuildCause, RepairScope, due_days
 from pipelines.nightly.recovery import back_to_certified
@@ -76,7 +76,7 @@ def nightly(
         InfrastructureError: another run holds the lease, or has taken it over; nothing was certified.
     """
     require_table(pipeline, "bronze")
-    require_whole(pipeline, requested_days)
+    require_complete_days(pipeline, requested_days)
     night = Night(pipeline, run_id, requested_days, repair, cause)
     for _ in steps(night):
         pass
@@ -93,7 +93,7 @@ class _Look:
         pieces: what of bronze may hold records of these.
     """
 
-    plan: Plan
+    plan: NightPlan
     span: Span
     pieces: BronzeSlice
 
@@ -129,7 +129,7 @@ class _Tables:
         """What could not be recorded."""
         return self._steps.warnings
 
-    def plan(self) -> Plan:
+    def plan(self) -> NightPlan:
         pipeline = self.pipeline
         ledger = history(pipeline)
         certified = certified_in(ledger)
@@ -139,7 +139,7 @@ class _Tables:
             index = seal(pipeline, self.requested_days[-1], self._lease)
             # Upkeep may have removed records since the run began, and ingest may have begun. Each says so
             # before it changes bronze, so what is sealed is known by now.
-            require_whole(pipeline, self.requested_days)
+            require_complete_days(pipeline, self.requested_days)
             due = due_days(pipeline, index, self.requested_days, self.repair, ledger)
             causes = {day: self.cause if why == "asked" else why for day, why in due.causes.items()}
             due = replace(due, causes=causes)
@@ -147,9 +147,9 @@ class _Tables:
             if not_asked := retired(pipeline.config.kafka):
                 detail.append(f"not asked, as retired: {', '.join(not_asked)}")
         self._steps.days = due.days
-        span = span_of(pipeline, due.days, first_whole_day(pipeline))
+        span = span_of(pipeline, due.days, first_complete_day(pipeline))
         pieces = slice_to_audit(pipeline, ledger, index, span.near)
-        self._look = _Look(Plan(certified, due, index.version, index.bronze_id), span, pieces)
+        self._look = _Look(NightPlan(certified, due, index.version, index.bronze_id), span, pieces)
         return self._look.plan
 
     def make_batch(self) -> None:

@@ -9,7 +9,7 @@ from pipelines.config.streams import LAYERS, STREAMS, Query
 from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.delta.clocks import require_not_behind
 from pipelines.delta.event_tables import require_same_days, require_same_dedup
-from pipelines.delta.read_ahead import require_not_read_ahead
+from pipelines.delta.reader_position_check import require_not_read_ahead
 from pipelines.delta.record_tables import topic_of_bronze
 from pipelines.delta.stream_check import check_ingest, check_speed
 from pipelines.delta.table_state import last_commit_at
@@ -25,10 +25,10 @@ from pipelines.doctor.pipeline_facts import (
     TopicFacts,
 )
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
-from pipelines.kafka.topic_description import TopicDescription, describe_topic
-from pipelines.ledger.catalog import CATALOG
+from pipelines.kafka.topic_state import TopicState, read_topic_state
 from pipelines.ledger.certifications import Verdict, certified, verdicts
 from pipelines.ledger.leases import held_lease
+from pipelines.ledger.ops_tables import OPS_TABLES
 from pipelines.nightly.recovery import holds_certified
 from pipelines.publishing.cluster import asking, topic_id
 from pipelines.publishing.cluster_advice import advice, facts, refuse_too_long
@@ -68,10 +68,10 @@ def topic_facts(pipeline: Pipeline) -> TopicFacts:
         InfrastructureError: the cluster does not answer in time.
     """
     spark, kafka = pipeline.spark, pipeline.config.kafka
-    return TopicFacts(describe_topic(spark, kafka), describe_racks(spark, kafka))
+    return TopicFacts(read_topic_state(spark, kafka), describe_racks(spark, kafka))
 
 
-def dead_letter_facts(pipeline: Pipeline) -> TopicDescription | None:
+def dead_letter_facts(pipeline: Pipeline) -> TopicState | None:
     """Ask the cluster for the topic of broken records; None if there is to be none.
 
     Raises:
@@ -80,7 +80,7 @@ def dead_letter_facts(pipeline: Pipeline) -> TopicDescription | None:
     """
     topic = pipeline.config.quarantine.dead_letter_topic
     setting = "quarantine.dead_letter_topic"
-    return describe_topic(pipeline.spark, pipeline.config.kafka, topic, setting) if topic else None
+    return read_topic_state(pipeline.spark, pipeline.config.kafka, topic, setting) if topic else None
 
 
 def stream_facts(pipeline: Pipeline) -> dict[Query, StreamFacts]:
@@ -102,7 +102,7 @@ def _stream(pipeline: Pipeline, query: Query) -> StreamFacts:
 
 def damaged_logs(pipeline: Pipeline) -> tuple[str, ...]:
     """Return the newest commits of all tables of the pipeline that are empty or cut off."""
-    tables = [*map(pipeline.table, LAYERS), *(spec.path(pipeline) for spec in CATALOG)]
+    tables = [*map(pipeline.table, LAYERS), *(spec.path(pipeline) for spec in OPS_TABLES)]
     return tuple(file for table in tables for file in damaged_commits(pipeline.spark, table))
 
 

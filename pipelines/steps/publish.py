@@ -13,13 +13,13 @@ from pipelines.config.model import PipelineConfig
 from pipelines.config.streams import STREAMS
 from pipelines.delta.event_tables import ensure_speed
 from pipelines.delta.io import small_rows
-from pipelines.delta.read_ahead import require_not_read_ahead
+from pipelines.delta.reader_position_check import require_not_read_ahead
 from pipelines.delta.stream_check import refuse_lost_speed
 from pipelines.delta.table_properties import keep_versions
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.fault_points import Point, reach
-from pipelines.ledger.catalog import CERTIFICATIONS, PUBLISHED_DAYS
 from pipelines.ledger.certifications import ensure_ledger
+from pipelines.ledger.ops_tables import CERTIFICATIONS, PUBLISHED_DAYS
 from pipelines.publishing.cluster import (
     asking,
     end_transactions,

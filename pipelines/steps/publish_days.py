@@ -29,12 +29,12 @@ from pipelines.ledger.leases import Lease, lease
 from pipelines.publishing.cluster import (
     asking,
     end_transactions,
-    make_progress_topic,
+    ensure_progress_topic,
     read_slot_progress,
     topic_id,
 )
 from pipelines.publishing.cluster_advice import facts, refuse_too_long
-from pipelines.publishing.corrections import CORRECTION, corrections, instead
+from pipelines.publishing.corrections import CORRECTION, corrections, replace_removed
 from pipelines.publishing.failures import explained
 from pipelines.publishing.kafka_records import messages
 from pipelines.publishing.micro_batch import published_columns
@@ -118,7 +118,7 @@ def _topic(sink: TransactionalSink, files: QueryFiles) -> tuple[str, int]:
     with asking(sink) as cluster:
         topic = topic_id(cluster, sink.topic)
         refuse_too_long(sink, facts(cluster, sink.topic))
-        make_progress_topic(cluster, sink)
+        ensure_progress_topic(cluster, sink)
         return topic, partitions_of(cluster, sink, files)
 
 
@@ -204,7 +204,7 @@ class _Day:
         newest = max(verdict.batch_version for verdict in self.verdicts.values())
         others = self._rows(newest, near) if near else rows.limit(0)
         # Of others that are gone nobody can tell whether they stand for it.
-        return lost.limit(0) if others is None else instead(lost, rows, others, contract, horizon)
+        return lost.limit(0) if others is None else replace_removed(lost, rows, others, contract, horizon)
 
     def _rows(self, version: int, days: Sequence[date]) -> DataFrame | None:
         rows = read_kept(self.pipeline.spark, self.pipeline.table("batch"), version, days)

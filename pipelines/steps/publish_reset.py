@@ -5,13 +5,13 @@ from typing import Literal
 
 from pipelines.errors import ConfigError, SourceError
 from pipelines.publishing.cluster import (
-    Marks,
+    ProgressBySlot,
     asking,
+    ensure_progress_topic,
+    fence_slots,
     known_partitions,
-    make_progress_topic,
     read_slot_progress,
     slots_to_take,
-    take_all,
     topic_id,
     write_slot_progress,
 )
@@ -70,10 +70,10 @@ def reset_publishing(pipeline: Pipeline, to: ResetTo, in_flight: InFlight | None
         _require_answer(files, in_flight)
     with asking(sink) as cluster:
         topic = topic_id(cluster, sink.topic)
-        make_progress_topic(cluster, sink)
+        ensure_progress_topic(cluster, sink)
         marks = read_slot_progress(cluster, sink)
         while True:
-            taken = take_all(sink, marks)
+            taken = fence_slots(sink, marks)
             marks = read_slot_progress(cluster, sink, is_stable=True)
             if {*slots_to_take(sink.slots, marks)} <= taken.keys():
                 break
@@ -114,7 +114,11 @@ def _require_answer(files: QueryFiles, in_flight: InFlight | None) -> None:
 
 
 def repaired_progress(
-    sink: TransactionalSink, ours: SlotProgress, marks: Marks, files: QueryFiles, in_flight: InFlight | None
+    sink: TransactionalSink,
+    ours: SlotProgress,
+    marks: ProgressBySlot,
+    files: QueryFiles,
+    in_flight: InFlight | None,
 ) -> dict[int, SlotProgress]:
     """Return what is to be written as progress of the slots that do not know themselves how far they are.
 
@@ -148,7 +152,9 @@ def repaired_progress(
     return begun | dict.fromkeys(unknown, replace(begun_with(done, ours), next_batch=following))
 
 
-def _refuse_other_slots(sink: TransactionalSink, ours: SlotProgress, marks: Marks, files: QueryFiles) -> None:
+def _refuse_other_slots(
+    sink: TransactionalSink, ours: SlotProgress, marks: ProgressBySlot, files: QueryFiles
+) -> None:
     """Refuse to divide a micro-batch in another way than the one in which some slots are published."""
     others = [
         mark.slots
@@ -161,7 +167,9 @@ def _refuse_other_slots(sink: TransactionalSink, ours: SlotProgress, marks: Mark
         raise begun_with_other_slots(sink, files, others[0])
 
 
-def _refuse_in_parts(sink: TransactionalSink, unknown: list[int], marks: Marks, files: QueryFiles) -> None:
+def _refuse_in_parts(
+    sink: TransactionalSink, unknown: list[int], marks: ProgressBySlot, files: QueryFiles
+) -> None:
     """Refuse an answer for the whole of a micro-batch of which some parts are done, and others are not."""
     in_parts = [mark for mark in marks.values() if mark.batch == files.in_flight and mark.parts > 1]
     if in_parts:

@@ -14,7 +14,7 @@ from pipelines.kafka.source import read_envelopes
 from pipelines.kafka.topics import end_offsets, find_topic, list_offsets
 from pipelines.racks.advice import Advice, CrossRackCost, advise, crossing
 from pipelines.racks.reassignment import reassignment, spread
-from pipelines.racks.topology import Partition, RackedTopic, describe_racks
+from pipelines.racks.topology import Partition, TopicReplicas, describe_racks
 from pipelines.racks.traffic import RackTraffic, RackTrafficMeter
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.streams import run_stream
@@ -33,7 +33,7 @@ class RackDiagnosis:
             it is not known how many are read, or no broker has a rack.
     """
 
-    topic: RackedTopic
+    topic: TopicReplicas
     mode: RackMode
     executors: list[str]
     advice: Advice
@@ -79,7 +79,7 @@ class PlannedMoves:
         plan: The moves, in the format of `kafka-reassign-partitions`.
     """
 
-    topic: RackedTopic
+    topic: TopicReplicas
     moved: tuple[Partition, ...]
     plan: dict[str, object]
 

@@ -7,8 +7,8 @@ from pipelines.delta.record_tables import require_table, topic_of_bronze
 from pipelines.delta.tables import version
 from pipelines.errors import SourceError
 from pipelines.kafka.bronze_offsets import bronze_of_topic
-from pipelines.kafka.ingest_state import LakeIngest
-from pipelines.kafka.same_log import require_same_log
+from pipelines.kafka.ingest_state import SparkIngestState
+from pipelines.kafka.log_divergence import require_same_log
 from pipelines.kafka.source import offsets_between
 from pipelines.kafka.topic_offsets import TopicOffsets, records_within, topic_offsets
 from pipelines.kafka.topics import Topic
@@ -101,7 +101,7 @@ def reconcile(pipeline: Pipeline) -> Reconciliation:
     ranges = offset_gaps.asked_of_kafka(in_bronze, topic.partitions, from_start=not policy.began_late)
     if not policy.is_anew:
         log = Topic(config.kafka.topic, topic.topic_id, len(topic.partitions))
-        require_same_log(LakeIngest(pipeline, log), _last_within(in_bronze, topic))
+        require_same_log(SparkIngestState(pipeline, log), _last_within(in_bronze, topic))
     if ranges and not policy.is_anew:
         kafka_records = offsets_between(spark, config.kafka, ranges)
         in_bronze = offset_gaps.with_lost(in_bronze, kafka_records, offsets)

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pipelines.delta.event_tables import ensure_speed
 from pipelines.delta.fenced_commits import append_fenced, claim
 from pipelines.delta.io import read, small_rows
-from pipelines.delta.read_ahead import require_not_read_ahead
+from pipelines.delta.reader_position_check import require_not_read_ahead
 from pipelines.delta.record_tables import require_table
 from pipelines.delta.stream_check import refuse_lost_speed
 from pipelines.delta.tables import exists, version
@@ -19,7 +19,7 @@ from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.forgotten_places import places
 from pipelines.ledger.leases import Lease, lease
 from pipelines.ledger.quarantine import Selection, picked, tried, update_unresolved
-from pipelines.ledger.retention_marks import first_rebuildable_day
+from pipelines.ledger.retention_properties import first_rebuildable_day
 from pipelines.records.decode import (
     COORDINATES,
     ENVELOPE,
@@ -30,7 +30,13 @@ from pipelines.records.decode import (
     valid,
 )
 from pipelines.records.decoder import ERROR_PARTS
-from pipelines.records.dedup import other_names, same_event, winners, with_key, without_key
+from pipelines.records.dedup import (
+    right_side_columns,
+    same_event,
+    winners,
+    with_key_columns,
+    without_key_columns,
+)
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.rebuild import Rebuild, rebuild
 from pipelines.steps.serving_table import refresh_readers_or_warn
@@ -208,15 +214,15 @@ def _unknown(
     """Return the winners among events whose keys no reader has within the horizon."""
     spark, contract = pipeline.spark, pipeline.contract
     horizon = pipeline.horizon
-    unknown = with_key(events, contract)
+    unknown = with_key_columns(events, contract)
     speed = pipeline.table("speed")
     layers = [read(spark, speed)] if exists(spark, speed) else []
     if certified_version is not None:
         layers.append(read(spark, pipeline.table("batch"), certified_version))
     for layer in layers:
-        present = layer.select(*other_names(contract))
+        present = layer.select(*right_side_columns(contract))
         unknown = unknown.join(present, same_event(contract, horizon), "left_anti")
-    return winners(without_key(unknown, contract), contract, horizon)
+    return winners(without_key_columns(unknown, contract), contract, horizon)
 
 
 def _days(events: DataFrame) -> DataFrame:

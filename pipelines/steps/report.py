@@ -21,10 +21,10 @@ from pipelines.ledger import certifications
 from pipelines.ledger.bronze_index import BronzeIndex, bronze_slice
 from pipelines.ledger.bronze_indexer import index_as_of, index_bronze
 from pipelines.ledger.bronze_verdicts import own_verdicts, slice_to_audit
-from pipelines.ledger.catalog import VALIDATION_RESULTS
 from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.layer_samples import samples_of
-from pipelines.ledger.retention_marks import first_rebuildable_day
+from pipelines.ledger.ops_tables import VALIDATION_RESULTS
+from pipelines.ledger.retention_properties import first_rebuildable_day
 from pipelines.records.decode import invalid, valid
 from pipelines.report.model import verdict_history
 from pipelines.report.model.flow import flow_of, flow_so_far

@@ -7,7 +7,7 @@ from pyspark.errors import PySparkException
 
 from pipelines.config.commands import command
 from pipelines.delta.conflicts import CONFLICTS, retry_conflicts
-from pipelines.delta.copied_days import Days, hold_days
+from pipelines.delta.file_copies import Days, hold_days
 from pipelines.delta.table_properties import SERVES, table_property
 from pipelines.delta.tables import exists
 from pipelines.delta.transaction import StaleEpoch, Transaction

@@ -14,8 +14,8 @@ from pyspark.storagelevel import StorageLevel
 from pipelines.config.model import QuarantineConfig
 from pipelines.config.streams import STREAMS
 from pipelines.delta.event_tables import adopt_clock, ensure_speed
-from pipelines.delta.idempotent_writer import Draft
-from pipelines.delta.read_ahead import require_not_read_ahead
+from pipelines.delta.idempotent_writer import DraftedRows
+from pipelines.delta.reader_position_check import require_not_read_ahead
 from pipelines.delta.record_tables import ensure_bronze, ensure_quarantine, first_try
 from pipelines.delta.speed_writer import SpeedWriter
 from pipelines.delta.stream_check import check_speed, note_tables
@@ -28,10 +28,10 @@ from pipelines.ledger.forgotten import not_emptied
 from pipelines.ledger.forgotten_places import require_forgotten
 from pipelines.ledger.schema_lookup import learn_named, most_named
 from pipelines.ledger.writer_schemas import known_writers
+from pipelines.records.broken_records import SetAside
 from pipelines.records.decode import BAD, broken_of, decode, events_of, routed
 from pipelines.records.dedup import first_within_watermark
 from pipelines.records.reasons import REASONS
-from pipelines.records.set_aside import SetAside
 from pipelines.records.watermark import HELD_BACK
 from pipelines.registry.wire_format import WriterSchema
 from pipelines.spark.checkpoints import query_files
@@ -217,7 +217,7 @@ class _Job:
             raise _NewPlan("the micro-batch itself, kept")
         return routes.where(F.col(BAD).isNotNull())
 
-    def _put_aside(self, rows: DataFrame, batch: int, broken: int, draft: Draft | None) -> None:
+    def _put_aside(self, rows: DataFrame, batch: int, broken: int, draft: DraftedRows | None) -> None:
         """Write the broken records of a micro-batch, unless there are too many."""
         config = self.pipeline.config
         # What an earlier try has written was not too many.

@@ -14,7 +14,7 @@ from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.bronze_verdicts import slice_to_audit
 from pipelines.ledger.certifications import certified_in, history, require_certified
 from pipelines.ledger.forgotten_places import require_forgotten
-from pipelines.ledger.retention_marks import first_whole_day, require_whole
+from pipelines.ledger.retention_properties import first_complete_day, require_complete_days
 from pipelines.spark.pipeline import Pipeline
 
 
@@ -40,7 +40,7 @@ def validate(pipeline: Pipeline, run_id: str, day: date) -> Validation:
         SourceError: there is no bronze, or it holds what was forgotten.
     """
     require_table(pipeline, "bronze")
-    require_whole(pipeline, [day])
+    require_complete_days(pipeline, [day])
     ledger = history(pipeline)
     state = certified_in(ledger)
     if state is None or day not in state.days:
@@ -52,7 +52,7 @@ def validate(pipeline: Pipeline, run_id: str, day: date) -> Validation:
     require_same_days(pipeline)
     require_forgotten(pipeline)
     index = index_bronze(pipeline, version(pipeline.spark, pipeline.table("bronze")))
-    span = span_of(pipeline, [day], first_whole_day(pipeline))
+    span = span_of(pipeline, [day], first_complete_day(pipeline))
     pieces = slice_to_audit(pipeline, ledger, index, span.near)
     day_audit = audit(AuditedDays(pipeline, span, state.days, pieces, state.version))
     record_audit(pipeline, run_id, day_audit, index.version, state.version)

@@ -18,7 +18,7 @@ from pipelines.supervision.output import (
     STANDARD_OUTPUT,
     LastError,
     LineTaker,
-    StreamName,
+    ProgramName,
 )
 from pipelines.supervision.restarts import StreamExit
 from pipelines.supervision.run_lock import RunLock
@@ -38,7 +38,7 @@ class Program:
         lock: what keeps others from running the stream, and what it inherits; None if nothing does.
     """
 
-    name: StreamName
+    name: ProgramName
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
     lock: RunLock | None = None

@@ -19,7 +19,7 @@ _SAID_ERROR: Final = "error: "
 
 
 @dataclass(frozen=True)
-class StreamName:
+class ProgramName:
     """Which stream it is.
 
     Attributes:
@@ -34,16 +34,16 @@ class StreamName:
         return f"{self.pipeline}/{self.stream}"
 
 
-Mark = Callable[[StreamName, str], str]
+LineLabel = Callable[[ProgramName, str], str]
 """Puts the name of a stream into a line that it printed."""
 
 
-def mark_text(name: StreamName, line: str) -> str:
+def label_text(name: ProgramName, line: str) -> str:
     """Return a line for people, behind the name of its stream."""
     return f"{name} | {line}"
 
 
-def mark_json(name: StreamName, line: str) -> str:
+def label_json(name: ProgramName, line: str) -> str:
     """Return a line as one JSON object that has `pipeline` and `stream`.
 
     A line that is no JSON object, such as one of Java, becomes the `message` of one.
@@ -84,22 +84,22 @@ class LastError:
 class LineTaker(Protocol):
     """Takes the lines that a child process prints."""
 
-    def pass_on(self, lines: BinaryIO, to: int, name: StreamName, last_error: LastError) -> None:
+    def pass_on(self, lines: BinaryIO, to: int, name: ProgramName, last_error: LastError) -> None:
         """Take lines until the process closes its output; as `Printer.pass_on`."""
 
 
 class _Outlet:
     """Writes lines to a file descriptor in a thread of its own, as fast as they are read there."""
 
-    def __init__(self, to: int, mark: Mark, most_bytes: int) -> None:
+    def __init__(self, to: int, mark: LineLabel, most_bytes: int) -> None:
         self._to, self._mark, self._most_bytes = to, mark, most_bytes
         self._lines: deque[bytes] = deque()
         self._bytes = 0
-        self._dropped: dict[StreamName, int] = {}
+        self._dropped: dict[ProgramName, int] = {}
         self._changed = Condition()
         Thread(target=self._write, name=f"output-{to}", daemon=True).start()
 
-    def put(self, name: StreamName, line: str) -> None:
+    def put(self, name: ProgramName, line: str) -> None:
         """Have a line written; if too many wait already, it is dropped and counted."""
         text = f"{line}\n".encode()
         with self._changed:
@@ -116,7 +116,7 @@ class _Outlet:
                 self._tell_dropped(name)
             self._changed.wait_for(lambda: not self._bytes, within_s)
 
-    def _tell_dropped(self, name: StreamName) -> None:
+    def _tell_dropped(self, name: ProgramName) -> None:
         if count := self._dropped.pop(name, 0):
             words = f"{count} lines were dropped here, since nobody read them in time"
             self._append(f"{self._mark(name, words)}\n".encode())
@@ -155,16 +155,16 @@ class Printer:
     """Prints whole lines of several streams, each to where the stream printed it.
 
     Attributes:
-        mark: names the stream in a line.
+        label: names the stream in a line.
         most_bytes: lines of so many bytes wait for whoever reads them; more are dropped and counted.
     """
 
-    mark: Mark
+    label: LineLabel
     most_bytes: int = _MOST_WAITING
     _outlets: dict[int, _Outlet] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
-    def pass_on(self, lines: BinaryIO, to: int, name: StreamName, last_error: LastError) -> None:
+    def pass_on(self, lines: BinaryIO, to: int, name: ProgramName, last_error: LastError) -> None:
         """Print the lines of a stream until it closes its output.
 
         A stream never waits for whoever reads this: what cannot be written in time, or no longer, is dropped.
@@ -176,13 +176,13 @@ class Printer:
             last_error: notes its errors.
         """
         with self._lock:
-            outlet = self._outlets.get(to) or _Outlet(to, self.mark, self.most_bytes)
+            outlet = self._outlets.get(to) or _Outlet(to, self.label, self.most_bytes)
             self._outlets[to] = outlet
         with lines:
             while line := lines.readline(_LONGEST_LINE):
                 text = line.decode(errors="replace").rstrip("\r\n")
                 last_error.look_at(text)
-                outlet.put(name, self.mark(name, text))
+                outlet.put(name, self.label(name, text))
 
     def flush(self, within_s: float = _FLUSHED_WITHIN_S) -> None:
         """Wait until the lines so far are written, for so many seconds at most if nobody reads them."""
@@ -204,7 +204,7 @@ class ResultTaker:
     printer: Printer
     last_line: str = ""
 
-    def pass_on(self, lines: BinaryIO, to: int, name: StreamName, last_error: LastError) -> None:
+    def pass_on(self, lines: BinaryIO, to: int, name: ProgramName, last_error: LastError) -> None:
         """Take lines until the process closes its output; as `Printer.pass_on`."""
         if to == STANDARD_ERROR:
             self.printer.pass_on(lines, to, name, last_error)

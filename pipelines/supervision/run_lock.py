@@ -18,7 +18,7 @@ import psutil
 
 from pipelines.errors import InfrastructureError
 from pipelines.runtime.file_lock import ASK_AGAIN_S, lock_if_free, open_lock_file
-from pipelines.supervision.output import StreamName
+from pipelines.supervision.output import ProgramName
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class RunLock:
 
 @contextmanager
 def run_locks(
-    files: dict[StreamName, Path], within_s: float, waiting: Callable[[str], None]
-) -> Iterator[dict[StreamName, RunLock]]:
+    files: dict[ProgramName, Path], within_s: float, waiting: Callable[[str], None]
+) -> Iterator[dict[ProgramName, RunLock]]:
     """Hold the locks of streams.
 
     Streams whose supervisor is gone are about to end, and are waited for.
@@ -76,7 +76,7 @@ def run_locks(
         yield locks
 
 
-def _take(descriptor: int, name: StreamName, deadline: float, waiting: Callable[[str], None]) -> None:
+def _take(descriptor: int, name: ProgramName, deadline: float, waiting: Callable[[str], None]) -> None:
     has_told = False
     while not lock_if_free(descriptor, str(name)):
         holder = _holder(descriptor)

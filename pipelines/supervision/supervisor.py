@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from pipelines.errors import InfrastructureError, OncelakeError
 from pipelines.supervision.child import Child, Program
-from pipelines.supervision.output import Printer, StreamName
+from pipelines.supervision.output import Printer, ProgramName
 from pipelines.supervision.restarts import (
     REFUSALS,
     GivenUp,
@@ -44,7 +44,7 @@ class StreamOutcome:
         error: why it failed; None if it did not.
     """
 
-    name: StreamName
+    name: ProgramName
     status: Literal["stopped", "failed"]
     exit_code: int
     restarts: int

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pipelines.delta.commits import effect_of
 from pipelines.delta.event_tables import aware
 from pipelines.delta.stream_position import positions_of
-from pipelines.delta.table_properties import hidden, parsed, retention_in, unhidden, unhidden_texts
+from pipelines.delta.table_properties import from_hex, json_from_hex, parse_property, retention_in, to_hex
 from pipelines.delta.transaction_numbers import number_in
 from pipelines.delta.zone_rules import days_that_differ
 from pipelines.errors import SourceError
@@ -33,7 +33,7 @@ from pipelines.spark.checkpoints import (
     sources_of,
 )
 from pipelines.spark.stream_progress import new_run, progress_in, refusal_in
-from pipelines.supervision.output import LastError, StreamName, mark_json
+from pipelines.supervision.output import LastError, ProgramName, label_json
 from tests.fuzz.mutants import as_json, broken
 from tests.fuzz.target import Target, require_told
 
@@ -181,7 +181,7 @@ def check_alerts(raw: bytes) -> None:
         return
     policy = AlertPolicy(3, 5)
     observed = [Evaluation(subject, "bad") for subject in ("speed", "ingest")]
-    after = book.after(observed, NOW, policy, ["notify.webhook"]).sent(lambda _message, _hooks: ())
+    after = book.after(observed, NOW, policy, ["notify.webhook"]).send_pending(lambda _message, _hooks: ())
     assert not after.outbox
     assert after.states["speed"].streak <= max(policy.raise_after, policy.clear_after)
 
@@ -205,11 +205,11 @@ def check_commit(raw: bytes) -> None:
 def check_property(raw: bytes) -> None:
     text = _text(raw)
     readers: tuple[Callable[[str], Any], ...] = (
-        *(unhidden, unhidden_texts, aware, date.fromisoformat, int),
+        *(from_hex, json_from_hex, aware, date.fromisoformat, int),
         lambda rules: days_that_differ(rules, RULES),
     )
     for read in readers:
-        _or_refused(partial(parsed, "/lake/batch/flights", "oncelake.x", text, read), "oncelake.x")
+        _or_refused(partial(parse_property, "/lake/batch/flights", "oncelake.x", text, read), "oncelake.x")
 
 
 def check_retention(raw: bytes) -> None:
@@ -239,7 +239,7 @@ def check_line(raw: bytes) -> None:
         raise AssertionError(constant)
 
     line = raw.decode(errors="replace").rstrip("\r\n")
-    marked = json.loads(mark_json(StreamName("flights", "speed"), line), parse_constant=refuse)
+    marked = json.loads(label_json(ProgramName("flights", "speed"), line), parse_constant=refuse)
     assert (marked["pipeline"], marked["stream"]) == ("flights", "speed")
     last_error = LastError()
     last_error.look_at(line)
@@ -273,7 +273,7 @@ TARGETS: Final = {
     "commit": Target(check_commit, [list(ACTIONS)], _lines, _of_texts(COMMIT)),
     "property": Target(
         check_property,
-        texts=_of_texts(RULES, "2013-01-01", AT, "12", hidden('{"dedup key": "a"}'), hidden("[1]")),
+        texts=_of_texts(RULES, "2013-01-01", AT, "12", to_hex('{"dedup key": "a"}'), to_hex("[1]")),
     ),
     "retention": Target(check_retention, texts=_of_texts("interval 168 hours", "interval 99999999999 days")),
     "broker": Target(check_broker, [BROKER]),

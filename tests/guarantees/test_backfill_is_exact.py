@@ -24,8 +24,8 @@ from pipelines.errors import ConfigError, InfrastructureError, OncelakeError, So
 from pipelines.fault_points import Point, armed
 from pipelines.kafka.backfill_plan import BackfillSpan
 from pipelines.kafka.backfill_run import Backfill, BackfillProgress
-from pipelines.kafka.ingest_state import LakeIngest
-from pipelines.kafka.same_log import last_offsets
+from pipelines.kafka.ingest_state import SparkIngestState
+from pipelines.kafka.log_divergence import last_offsets
 from pipelines.kafka.topics import find_topic
 from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.lineage.key_filter import asked_key
@@ -455,7 +455,7 @@ def test_both_logs_are_compared_at_the_last_record_and_not_at_the_last_that_came
     gaps.ingest()
     assert gaps.backfill().progress.records == 134
     topic = find_topic(gaps.lake.spark, pipeline.config.kafka)
-    assert last_offsets(LakeIngest(pipeline, topic)) == {0: 300, 1: 39}
+    assert last_offsets(SparkIngestState(pipeline, topic)) == {0: 300, 1: 39}
 
 
 @pytest.mark.thorough

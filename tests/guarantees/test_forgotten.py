@@ -20,7 +20,7 @@ from pipelines.cli.job_runner import JobFailed
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import append, read
 from pipelines.delta.record_tables import BRONZE
-from pipelines.delta.table_properties import TOPIC_ID, WHOLE_FROM, hidden, set_table_property, table_property
+from pipelines.delta.table_properties import TOPIC_ID, WHOLE_FROM, set_table_property, table_property, to_hex
 from pipelines.delta.tables import ensure_table, shape, version
 from pipelines.delta.upkeep import change_rows
 from pipelines.errors import AuditFailed, InfrastructureError, SourceError
@@ -127,7 +127,7 @@ def fill(lake: Lake) -> None:
         ]
     )
     # As ingest does it with Kafka's id.
-    set_table_property(lake.spark, lake.config.table("bronze"), TOPIC_ID, hidden("the topic's id"))
+    set_table_property(lake.spark, lake.config.table("bronze"), TOPIC_ID, to_hex("the topic's id"))
     stream(lake)
     lake.ingest([of(2, 1), on(2, 3)])
     stream(lake)

@@ -17,10 +17,10 @@ from pipelines.delta.tables import small_frame, version
 from pipelines.delta.transaction import StaleEpoch
 from pipelines.ledger.bronze_index import OFFSETS, RECORDS, BronzeIndex
 from pipelines.ledger.bronze_indexer import index_bronze
-from pipelines.ledger.catalog import BRONZE_INDEX
 from pipelines.ledger.certifications import history, newest_certified
 from pipelines.ledger.index_folding import fold, fold_index
 from pipelines.ledger.leases import lease
+from pipelines.ledger.ops_tables import BRONZE_INDEX
 from pipelines.retention.upkeep_run import FoldedIndex
 from pipelines.steps.maintain import maintain
 from pipelines.steps.nightly import nightly
@@ -112,7 +112,7 @@ def answers(index: BronzeIndex, known: dict[date, int], since: datetime, clock: 
         "counts": index.counts(),
         "total": index.total(),
         "reasons": index.reasons(),
-        "came_since": index.came_since(known, index.rows.sparkSession),
+        "came_since": index.records_after(known, index.rows.sparkSession),
         "then": [index.until(at).counts() for at in sorted({*known.values()})],
         "offsets": index.offsets(),
         "moved": moved,

@@ -21,9 +21,9 @@ from pipelines.delta.io import read
 from pipelines.delta.tables import ensure_table, shape, small_frame
 from pipelines.errors import InfrastructureError
 from pipelines.fault_points import Point, armed
-from pipelines.ledger.catalog import LEASES
 from pipelines.ledger.lease_holders import Holder, started, this_process
 from pipelines.ledger.leases import lease
+from pipelines.ledger.ops_tables import LEASES
 from tests.support.accidents import once
 from tests.support.lakes import Lake
 

@@ -25,9 +25,9 @@ from pipelines.delta.tables import ensure_table
 from pipelines.errors import InfrastructureError
 from pipelines.ledger.leases import backfill_lease, lease
 from pipelines.ledger.quarantine import Selection
-from pipelines.ledger.retention_marks import first_rebuildable_day, speed_from
+from pipelines.ledger.retention_properties import first_rebuildable_day, speed_from
 from pipelines.nightly.recovery import holds_certified
-from pipelines.retention.blockers import Need
+from pipelines.retention.blockers import RetentionBlocker
 from pipelines.retention.removal import from_bronze, from_quarantine, from_speed
 from pipelines.steps import speed as speed_layer
 from pipelines.steps.maintain import maintain
@@ -112,7 +112,7 @@ def hold_on(lake: Lake) -> None:
     nightly(lake.pipeline, "run", [EARLY, ONE, TWO, date(2013, 1, 13)])
     # Of the certified days before the one that is uncertified, and not of that behind it.
     removal = from_speed(lake.pipeline, timedelta())
-    need = Need(date(2013, 1, 12), NOT_CERTIFIED.format("2013-01-12"))
+    need = RetentionBlocker(date(2013, 1, 12), NOT_CERTIFIED.format("2013-01-12"))
     assert (removal.rows, removal.kept_from, removal.needs) == (4, need.day, (need,))
 
 

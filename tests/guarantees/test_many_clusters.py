@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from demo.waiting import wait_until
 from pipelines.contracts.contract import DataContract
-from pipelines.delta.idempotent_writer import OnceWriter
+from pipelines.delta.idempotent_writer import IdempotentWriter
 from pipelines.delta.tables import version
 from pipelines.delta.upkeep import change_rows
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
@@ -22,8 +22,8 @@ from pipelines.fault_points import Point, armed
 from pipelines.kafka.backfill_plan import BackfillSpan
 from pipelines.kafka.backfill_run import Backfill
 from pipelines.lag.stages import stages
-from pipelines.ledger.catalog import CERTIFICATIONS
-from pipelines.ledger.retention_marks import first_whole_day
+from pipelines.ledger.ops_tables import CERTIFICATIONS
+from pipelines.ledger.retention_properties import first_complete_day
 from pipelines.runtime.local_broker import EmbeddedBroker, start_broker
 from pipelines.spark.checkpoints import query_files
 from pipelines.spark.pipeline import Pipeline
@@ -116,7 +116,7 @@ def regions(
 def streaming(source: Pipeline) -> Iterator[None]:
     """Ingest one cluster as a stream that goes on, for the length of a block."""
     checkpoint = source.checkpoint("ingest")
-    writer = OnceWriter(source.table("bronze"), query_files(source.spark, checkpoint).in_flight)
+    writer = IdempotentWriter(source.table("bronze"), query_files(source.spark, checkpoint).in_flight)
     job = IngestJob(source, writer, once=False)
     trigger = Trigger(False, source.config.ingest.trigger_interval)
     query = each_batch(job.plan(), job.write, name="ingest", checkpoint=checkpoint, trigger=trigger)
@@ -266,7 +266,7 @@ def test_what_a_new_cluster_had_deleted_keeps_days_from_being_certified(regions:
     ingest(regions.source("eu"), once=True)
     stream(lake)
     # The first record that is left was sent on the first of January, for a day later at most.
-    assert first_whole_day(lake.pipeline) == date(2013, 1, 3)
+    assert first_complete_day(lake.pipeline) == date(2013, 1, 3)
     with pytest.raises(ConfigError, match="2013-01-01 cannot be rebuilt or audited"):
         run(lake, ONE)
 

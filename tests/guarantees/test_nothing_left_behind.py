@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from demo.waiting import wait_until
-from tests.support.told import Program, program
+from tests.support.signalled_programs import Program, program
 
 
 def assert_nothing_is_left(running: Program, number: signal.Signals) -> None:

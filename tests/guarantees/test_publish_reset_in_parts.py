@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.fault_points import Point, armed
-from pipelines.publishing.cluster import asking, read_slot_progress, take_all, write_slot_progress
+from pipelines.publishing.cluster import asking, fence_slots, read_slot_progress, write_slot_progress
 from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import SlotProgress
 from pipelines.publishing.transactional_sink import Published, Publisher
@@ -82,7 +82,7 @@ def progress_of(lake: Lake) -> dict[int, SlotProgress]:
 def tell(lake: Lake, slot: int, **changes: Any) -> None:
     """Makes progress of a slot say something else."""
     sink, known = sink_of(lake.config), progress_of(lake)[slot]
-    write_slot_progress(sink, take_all(sink, {}), {slot: replace(known, **changes)})
+    write_slot_progress(sink, fence_slots(sink, {}), {slot: replace(known, **changes)})
 
 
 def times_sent(lake: Lake) -> Counter[int]:

@@ -13,7 +13,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError, SourceError
-from pipelines.publishing.cluster import asking, read_slot_progress, take_all, write_slot_progress
+from pipelines.publishing.cluster import asking, fence_slots, read_slot_progress, write_slot_progress
 from pipelines.publishing.progress_check import publisher
 from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import SlotProgress
@@ -65,7 +65,7 @@ def undone(sink: TransactionalSink, slot: int, batch: int) -> None:
     """Says that one slot of a micro-batch was not published, as when the driver died before."""
     with asking(sink) as cluster:
         known = read_slot_progress(cluster, sink, is_stable=True)[slot]
-    write_slot_progress(sink, take_all(sink, {}), {slot: replace(known, next_batch=batch)})
+    write_slot_progress(sink, fence_slots(sink, {}), {slot: replace(known, next_batch=batch)})
 
 
 def test_a_retry_with_other_rows_is_refused_before_anything_is_sent(
@@ -87,7 +87,7 @@ def test_a_retry_with_other_rows_is_refused_before_anything_is_sent(
     all_done = publish_rows(rows(spark, first=4), sink, DONE, is_new=False)
     assert (all_done.rows, all_done.slots_done_before) == (ROWS, 2)
     # So it is where not all progress tells what it was made of.
-    write_slot_progress(sink, take_all(sink, {}), {1: DONE})
+    write_slot_progress(sink, fence_slots(sink, {}), {1: DONE})
     assert publish_rows(rows(spark, first=4), sink, DONE, is_new=False).slots_done_before == 2
 
 
@@ -130,7 +130,7 @@ def test_a_transaction_that_was_committed_in_the_middle_is_told(make: Callable[.
     sink = under_way(lake)
     with asking(sink) as cluster:
         begun = {1: replace(read_slot_progress(cluster, sink, is_stable=True)[1], is_begun=True)}
-    write_slot_progress(sink, take_all(sink, {}), begun)
+    write_slot_progress(sink, fence_slots(sink, {}), begun)
     with pytest.raises(SourceError, match=r"slots 1 were committed before all .* --in-flight unpublished"):
         publish(lake.pipeline, once=True)
     assert publishing_status(lake.pipeline).problem

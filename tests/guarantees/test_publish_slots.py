@@ -23,8 +23,8 @@ from pipelines.fault_points import Point, armed
 from pipelines.publishing.cluster import (
     asking,
     end_transactions,
+    fence_slots,
     read_slot_progress,
-    take_all,
     write_slot_progress,
 )
 from pipelines.publishing.progress_check import partitions_of, publisher
@@ -175,8 +175,8 @@ def test_another_run_that_has_the_slots_keeps_its_transactions(
     spark: SparkSession, sink: TransactionalSink
 ) -> None:
     ours, theirs = replace(DONE, next_batch=5, run="ours"), replace(DONE, next_batch=5, run="theirs")
-    write_slot_progress(sink, take_all(sink, {}), {0: ours, 1: ours})
-    has = take_all(sink, {})
+    write_slot_progress(sink, fence_slots(sink, {}), {0: ours, 1: ours})
+    has = fence_slots(sink, {})
     write_slot_progress(sink, has, {0: theirs, 1: theirs})
     with pytest.raises(PythonException, match="another run has taken the slots: found theirs"):
         publish_rows(rows(spark), sink, replace(DONE, run="ours"), is_new=False)
@@ -190,7 +190,7 @@ def test_a_run_that_was_replaced_is_refused_also_when_the_offsets_of_the_group_h
 ) -> None:
     """A driver has planned a micro-batch, and stood still until another had published it."""
     theirs = replace(DONE, run="theirs")
-    write_slot_progress(sink, take_all(sink, {}), dict.fromkeys(range(2), replace(theirs, next_batch=5)))
+    write_slot_progress(sink, fence_slots(sink, {}), dict.fromkeys(range(2), replace(theirs, next_batch=5)))
     publish_rows(rows(spark), sink, theirs, is_new=False)
     admin.delete_consumer_groups([sink.name])[sink.name].result(30)
     with pytest.raises(PythonException, match="another run has taken the slots: found theirs"):
@@ -211,7 +211,7 @@ def test_a_run_that_had_more_slots_than_the_next_one_is_shut_out_of_all_of_them(
 
 
 def test_progress_that_is_not_committed_is_rolled_back(sink: TransactionalSink, broker: str) -> None:
-    write_slot_progress(sink, take_all(sink, {}), dict.fromkeys(range(2), DONE))
+    write_slot_progress(sink, fence_slots(sink, {}), dict.fromkeys(range(2), DONE))
 
     class Refused:
         """A producer whose commit the cluster refuses."""
@@ -228,7 +228,7 @@ def test_progress_that_is_not_committed_is_rolled_back(sink: TransactionalSink, 
             assert is_open(broker, sink.progress_topic)
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
-    taken: Any = {slot: Refused(producer) for slot, producer in take_all(sink, {}).items()}
+    taken: Any = {slot: Refused(producer) for slot, producer in fence_slots(sink, {}).items()}
     with pytest.raises(KafkaException, match="_TIMED_OUT"):
         write_slot_progress(sink, taken, {0: replace(DONE, next_batch=7)})
     # The producers are still there, and have their slots: nobody else has ended anything.
@@ -254,7 +254,7 @@ def test_what_was_begun_with_slots_by_a_hash_is_finished_so(
     publish_rows(rows(spark), sink, replace(DONE, partitions=0), is_new=True)
     first = Counter(message.key for message in messages_of(broker, sink.topic))
     assert set(first.values()) == {1}
-    write_slot_progress(sink, take_all(sink, {}), {1: replace(DONE, next_batch=5, partitions=0)})
+    write_slot_progress(sink, fence_slots(sink, {}), {1: replace(DONE, next_batch=5, partitions=0)})
     done = publish_rows(rows(spark), sink, DONE, is_new=False)
     assert (done.rows, done.slots_done_before) == (ROWS, 1)
     twice = Counter(message.key for message in messages_of(broker, sink.topic))

@@ -19,7 +19,7 @@ from pipelines.contracts.event_days import days_of
 from pipelines.errors import ConfigError, InfrastructureError, OncelakeError, SourceError
 from pipelines.fault_points import Point, armed
 from pipelines.ledger.leases import Lease
-from pipelines.publishing.cluster import asking, read_slot_progress, take_all, write_slot_progress
+from pipelines.publishing.cluster import asking, fence_slots, read_slot_progress, write_slot_progress
 from pipelines.publishing.published_days import settled_so_far
 from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import ProgressError, SlotProgress, Written
@@ -116,11 +116,11 @@ def test_a_task_that_fails_is_told_and_leaves_no_transaction_open(
     true = progress(sink)[0]
     assert true.written
     wrong = Written(true.written.rows + 1, true.written.digest, true.written.rules)
-    write_slot_progress(sink, take_all(sink, {}), {0: replace(true, written=wrong)})
+    write_slot_progress(sink, fence_slots(sink, {}), {0: replace(true, written=wrong)})
     with pytest.raises(SourceError, match=r"slot 0 of micro-batch 0 was published with \d+ rows"):
         whole(lake)
     assert sent(lake) == some
-    write_slot_progress(sink, take_all(sink, {}), {0: true})
+    write_slot_progress(sink, fence_slots(sink, {}), {0: true})
     assert whole(lake) == {ONE: len(FLIGHTS)}
     assert set(sent(lake).values()) == {1}
     assert len(sent(lake)) == len(FLIGHTS)

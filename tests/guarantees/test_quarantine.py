@@ -18,7 +18,7 @@ from pipelines.contracts.rules import RowRule
 from pipelines.delta.event_tables import ensure_batch
 from pipelines.delta.fenced_commits import replace_days_fenced
 from pipelines.delta.io import on_days
-from pipelines.delta.table_properties import DEDUP, hidden, set_table_property, table_property, unhidden
+from pipelines.delta.table_properties import DEDUP, from_hex, set_table_property, table_property, to_hex
 from pipelines.delta.tables import version
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.fault_points import Point, armed
@@ -165,8 +165,8 @@ def test_another_key_or_watermark_than_the_state_has_is_refused(
     table = lake.config.table("speed")
     encoded = table_property(lake.spark, table, DEDUP)
     assert encoded is not None
-    less = {name: value for name, value in json.loads(unhidden(encoded)).items() if "delay" not in name}
-    set_table_property(lake.spark, table, DEDUP, hidden(json.dumps(less)))
+    less = {name: value for name, value in json.loads(from_hex(encoded)).items() if "delay" not in name}
+    set_table_property(lake.spark, table, DEDUP, to_hex(json.dumps(less)))
     stream(lake)
     assert table_property(lake.spark, table, DEDUP) == encoded
     with pytest.raises(ConfigError, match=r"speed.watermark_delay: found '.*', expected '9 hours'"):
@@ -281,7 +281,7 @@ def test_records_are_chosen_by_reason_time_and_partition(streamed: Lake) -> None
     assert chosen(since=datetime(2030, 1, 1, tzinfo=UTC)) == []
 
 
-def test_one_replay_at_a_time(lake: Lake, small: DataContract) -> None:
+def test_replay_is_refused_while_a_nightly_run_holds_the_lease(lake: Lake, small: DataContract) -> None:
     with (
         lease(lake.pipeline, "a nightly run"),
         pytest.raises(InfrastructureError, match="nightly run"),

@@ -19,9 +19,9 @@ from pipelines.config.loader import load_config
 from pipelines.kafka.admin import admin_client
 from pipelines.racks.advice import advise
 from pipelines.racks.topology import describe_racks
-from tests.support.brief import BRIEF_JAVA, BRIEF_SPARK
 from tests.support.processes import BRIEF_ENVIRONMENT
 from tests.support.rack_cluster import RackCluster, rack_cluster
+from tests.support.short_lived_settings import BRIEF_JAVA, BRIEF_SPARK
 
 RECORDS, SIZE, PARTITIONS = 24_000, 1_000, 12
 
@@ -240,4 +240,4 @@ def carry_out(spark: SparkSession, kafka: KafkaConfig, plan: dict[str, Any]) -> 
             partition = admin.jvm.org.apache.kafka.common.TopicPartition(each["topic"], each["partition"])
             move = admin.jvm.org.apache.kafka.clients.admin.NewPartitionReassignment(brokers)
             asked.put(partition, admin.jvm.java.util.Optional.of(move))
-        admin.answer(admin.client.alterPartitionReassignments(asked).all())
+        admin.get(admin.client.alterPartitionReassignments(asked).all())

@@ -16,13 +16,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from demo.waiting import wait_until
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.idempotent_writer import OnceWriter
+from pipelines.delta.idempotent_writer import IdempotentWriter
 from pipelines.delta.record_tables import ensure_bronze
 from pipelines.delta.table_properties import set_table_property
 from pipelines.delta.tables import version
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
-from pipelines.kafka.ingest_position import ends_since
-from pipelines.kafka.ingest_state import LakeIngest
+from pipelines.kafka.ingest_position import end_offsets_after
+from pipelines.kafka.ingest_state import SparkIngestState
 from pipelines.kafka.topics import find_topic
 from pipelines.ledger.leases import Lease, lease
 from pipelines.nightly.seal import seal
@@ -65,14 +65,14 @@ def unbounded(config: PipelineConfig) -> PipelineConfig:
     return config.model_copy(update={"kafka": kafka})
 
 
-def started(lake: Lake, config: PipelineConfig, writer: OnceWriter, *, once: bool) -> StreamingQuery:
+def started(lake: Lake, config: PipelineConfig, writer: IdempotentWriter, *, once: bool) -> StreamingQuery:
     job = IngestJob(replace(lake.pipeline, config=config), writer, once)
     trigger, checkpoint = Trigger(once, config.ingest.trigger_interval), config.checkpoint("ingest")
     return each_batch(job.plan(), job.write, name="ingest", checkpoint=checkpoint, trigger=trigger)
 
 
 @contextmanager
-def streaming(lake: Lake, config: PipelineConfig, writer: OnceWriter) -> Iterator[StreamingQuery]:
+def streaming(lake: Lake, config: PipelineConfig, writer: IdempotentWriter) -> Iterator[StreamingQuery]:
     """Ingest as a stream that goes on, for the length of a block."""
     query = started(lake, config, writer, once=False)
     try:
@@ -88,13 +88,13 @@ def wait_for(lake: Lake, batches: int) -> None:
     )
 
 
-class _Dies(OnceWriter):
+class _Dies(IdempotentWriter):
     def append(self, rows: DataFrame, batch: int, count: int, **said: int | None) -> bool:
         raise RuntimeError("died")
 
 
 @dataclass
-class _Looks(OnceWriter):
+class _Looks(IdempotentWriter):
     """Writes down when it was given a micro-batch, whose ends Kafka had told before."""
 
     given: dict[int, datetime] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class _Looks(OnceWriter):
 
 def known_ends(pipeline: Pipeline, moment: datetime) -> Mapping[int, int]:
     topic = find_topic(pipeline.spark, pipeline.config.kafka)
-    return ends_since(LakeIngest(pipeline, topic), moment)
+    return end_offsets_after(SparkIngestState(pipeline, topic), moment)
 
 
 def sealed(lake: Lake, held: Lease, config: PipelineConfig | None = None) -> list[tuple[int, int]]:
@@ -183,7 +183,7 @@ def test_a_clock_that_is_ahead_seals_nothing_and_what_kafka_has_deleted_once_it_
             sealed(lake_of(make_lake, broker, ahead, gap.format(2)), held)
 
 
-def test_the_brokers_clock_seals(broker: str, topic: MakeTopic, make_lake: MakeLake) -> None:
+def test_log_append_time_seals_a_day(broker: str, topic: MakeTopic, make_lake: MakeLake) -> None:
     stamped = topic(partitions=1, **{"message.timestamp.type": "LogAppendTime"})
     lake = lake_of(make_lake, broker, stamped)
     send(broker, stamped, SENT)
@@ -249,7 +249,7 @@ def bounded_stream(lake: Lake, config: PipelineConfig) -> None:
     once = config.ingest.model_copy(update={"trigger_interval": timedelta(hours=1)})
     bounded = config.model_copy(update={"kafka": kafka, "ingest": once})
     ensure_bronze(replace(lake.pipeline, config=bounded))
-    with streaming(lake, bounded, OnceWriter(lake.config.table("bronze"), None)):
+    with streaming(lake, bounded, IdempotentWriter(lake.config.table("bronze"), None)):
         wait_for(lake, 1)
     assert lake.count("bronze") == 5
     # The night's own configuration has no bound.

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from demo.waiting import wait_until
-from pipelines.delta.idempotent_writer import OnceWriter
+from pipelines.delta.idempotent_writer import IdempotentWriter
 from pipelines.delta.io import append, read
 from pipelines.delta.table_properties import set_table_property
 from pipelines.delta.tables import ensure_table, shape
@@ -55,7 +55,7 @@ def test_a_property_of_a_table_that_is_changed_meanwhile_does_not_end_a_stream(l
     kept, every = f"{target}-checkpoint", timedelta(1)
     runs: list[StreamingQuery] = []
 
-    writer = OnceWriter(target, None)
+    writer = IdempotentWriter(target, None)
 
     def write(rows: DataFrame, batch: int) -> None:
         writer.append(rows, batch, 3)
@@ -106,7 +106,7 @@ def test_a_micro_batch_that_another_run_has_written_is_not_passed_over(
     spark, source, target = lake.spark, f"{lake.config.root}/source", f"{lake.config.root}/target"
     append(spark.range(3), source)
     ensure_table(spark, target, shape("id bigint"))
-    writer = OnceWriter(target, None)
+    writer = IdempotentWriter(target, None)
 
     def write(rows: DataFrame, batch: int) -> None:
         other = rows.limit(0).write.format("delta").mode("append").option("txnAppId", query_of(spark))

@@ -19,7 +19,7 @@ from pipelines.steps.explain import explain
 from pipelines.steps.speed import SpeedResult
 from tests.support.lake_copies import lake_in
 from tests.support.lakes import EPOCH, Lake, Record, flight
-from tests.support.logged import logged
+from tests.support.log_capture import logged
 from tests.support.nights import ONE, TWO, run, stream
 
 HOUR = timedelta(hours=1)

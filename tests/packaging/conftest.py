@@ -20,8 +20,8 @@ from pipelines.resources import home
 from pipelines.runtime.jars import exclusively
 from pipelines.runtime.java import find_java
 from pipelines.runtime.own_jar import spark_jars
-from tests.support.brief import BRIEF_SPARK
 from tests.support.processes import BRIEF_ENVIRONMENT
+from tests.support.short_lived_settings import BRIEF_SPARK
 
 WITHIN_S = 600
 ROOT = Path(__file__).resolve().parents[2]

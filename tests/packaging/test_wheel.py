@@ -36,7 +36,7 @@ def test_it_carries_what_a_project_starts_from_and_nothing_else_of_the_checkout(
     assert not [name for name in names if "__pycache__" in name]
 
 
-def test_it_says_what_it_is(wheel: Path) -> None:
+def test_wheel_metadata(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         metadata = message_from_bytes(archive.read("oncelake-0.1.0.dist-info/METADATA"))
         names = archive.namelist()

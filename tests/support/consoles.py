@@ -17,7 +17,7 @@ from pipelines.console.view import (
     Reading,
 )
 from pipelines.lag.diagnosis import Cause
-from pipelines.lag.evidence import Evidence, PartitionLag
+from pipelines.lag.stage_facts import PartitionLag, StageFacts
 from pipelines.ledger.certifications import Verdict
 from pipelines.ledger.overview import LeaseState, PipelineLedger, RunStep, SettledDays
 from pipelines.spark.stream_progress import BatchFigures, StreamProgress
@@ -74,7 +74,7 @@ def stage(name: Query, cause: Cause = "none", behind: float = 6.0, words: str = 
     advice = "" if cause in ("none", "source_quiet") else f"start it: oncelake {name}_stream --pipeline x"
     run = stream(name, random.Random(7))  # noqa: S311 - nothing secret
     return DiagnosedStage(
-        Evidence(name, NOW, lags, run), DiagnosisTexts(cause, (told,), 0.8 if advice else 1.0, advice)
+        StageFacts(name, NOW, lags, run), DiagnosisTexts(cause, (told,), 0.8 if advice else 1.0, advice)
     )
 
 
@@ -102,7 +102,7 @@ def pipeline(name: str = "flights", seed: int = 1) -> PipelineView:
     """A pipeline of which all is known, and all is well."""
     rng = random.Random(seed)  # noqa: S311 - nothing secret
     streams = tuple(
-        Evidence(each, NOW, (), stream(each, rng), is_alive=True) for each in ("ingest", "speed", "publish")
+        StageFacts(each, NOW, (), stream(each, rng), is_alive=True) for each in ("ingest", "speed", "publish")
     )
     stages = tuple(stage(each, behind=rng.uniform(1, 9)) for each in ("ingest", "speed", "publish"))
     shares = {"off": 0.34, "client": 0.67, "placement": 1.0}
@@ -124,9 +124,9 @@ def troubled(name: str = "orders") -> PipelineView:
     rng = random.Random(3)  # noqa: S311 - nothing secret
     lake = LakeFigures(
         (
-            Evidence("ingest", NOW, (), stream("ingest", rng, ended_at=ago(4_000), failure=POISON)),
-            Evidence("speed", NOW, (), stream("speed", rng, host=POISON), is_alive=False),
-            Evidence("publish", NOW, ()),
+            StageFacts("ingest", NOW, (), stream("ingest", rng, ended_at=ago(4_000), failure=POISON)),
+            StageFacts("speed", NOW, (), stream("speed", rng, host=POISON), is_alive=False),
+            StageFacts("publish", NOW, ()),
         ),
         quarantine_of(),
         "t 7",

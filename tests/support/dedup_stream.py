@@ -18,7 +18,7 @@ from pipelines.durations import format_interval
 from pipelines.spark.checkpoints import change_kept_setting
 from pipelines.spark.session import spark_session
 from pipelines.spark.state_store import NOT_SCANNED, PROVIDER, SPARKS_OWN
-from tests.support.brief import BRIEF_JAVA, BRIEF_SPARK
+from tests.support.short_lived_settings import BRIEF_JAVA, BRIEF_SPARK
 
 DELAY: Final = timedelta(hours=1)
 START: Final = datetime(2013, 1, 1, tzinfo=UTC)

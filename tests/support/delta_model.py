@@ -132,13 +132,13 @@ class ModelNight:
         self.epoch = Epoch("flights", self.name, self.world.epoch)
         yield
 
-    def look(self) -> Iterator[Point]:
+    def plan_days(self) -> Iterator[Point]:
         """Claims the ledger, as `pipelines.ledger.leases.lease` does, and reads it."""
         yield from self._commit(self.world.ledger, Point.LEASE_WRITTEN, lambda read: {}, frozenset(), ())
         yield Point.LEASE_HELD
         self.before = certified_in(standing(_CONFIG, self.world.verdicts))
 
-    def undo(self) -> Iterator[Point]:
+    def restore_base(self) -> Iterator[Point]:
         """Puts the table back."""
         everything = frozenset(range(1, 6))
 
@@ -159,7 +159,7 @@ class ModelNight:
         """Takes its time."""
         yield Point.DAYS_BUILT
 
-    def keep(self) -> Iterator[Point]:
+    def restore_failed_days(self) -> Iterator[Point]:
         """Takes back what failed."""
         base = self.world.batch.versions[self.versions[0]].content
         back = {day: base.get(day, "") for day in self.failing}

@@ -10,7 +10,7 @@ from typing import Any, Final
 import yaml
 
 from pipelines.deployment.databricks import Clusters, databricks_files
-from pipelines.deployment.described import Described, describe
+from pipelines.deployment.deployment_model import Described, describe
 from pipelines.deployment.files import DeploymentFile
 from pipelines.deployment.keda import Workers, keda_files
 from pipelines.deployment.kubernetes import kubernetes_files

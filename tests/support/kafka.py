@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from demo.waiting import wait_until
 from pipelines.runtime.jars import ensure_jars
 from pipelines.runtime.java import find_java
-from tests.support.brief import BRIEF_JAVA
+from tests.support.short_lived_settings import BRIEF_JAVA
 
 MakeTopic = Callable[..., str]
 

@@ -29,7 +29,7 @@ def begin(lake: Lake, day: date) -> None:
     """Let a run come to where it would build a day, with the batch table as it is certified, and end it."""
     night = Night(lake.pipeline, "begun", [day])
     with night.hold():
-        for step in (night.look, night.undo):
+        for step in (night.plan_days, night.restore_base):
             list(step())
 
 

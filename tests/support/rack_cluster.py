@@ -22,7 +22,7 @@ from pipelines.errors import InfrastructureError
 from pipelines.runtime.jars import ensure_jars
 from pipelines.runtime.java import find_java
 from pipelines.runtime.local_broker import CLUSTER_ID, LOG4J, unused_ports
-from tests.support.brief import BRIEF_JAVA
+from tests.support.short_lived_settings import BRIEF_JAVA
 
 RACKS: Final = ("a", "b", "c")
 SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"

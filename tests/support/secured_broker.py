@@ -37,8 +37,8 @@ from pipelines.runtime.jars import ensure_jars
 from pipelines.runtime.java import find_java
 from pipelines.runtime.local_broker import CLUSTER_ID, LOG4J, free_ports
 from pipelines.runtime.processes import end_processes
-from tests.support.brief import BRIEF_JAVA
 from tests.support.kafka import make_topic
+from tests.support.short_lived_settings import BRIEF_JAVA
 
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"]
 

@@ -25,7 +25,7 @@ from pipelines.config.streams import STREAMS
 from pipelines.durations import parse_interval
 from pipelines.errors import OncelakeError
 from pipelines.lag.diagnosis import Cause, Diagnosis
-from pipelines.lag.evidence import Evidence
+from pipelines.lag.stage_facts import StageFacts
 from pipelines.racks.resolver import ATTRIBUTE, VARIABLE
 from pipelines.spark.session import SETTINGS
 from pipelines.steps.lag import StageLag
@@ -253,7 +253,7 @@ def test_a_line_of_cron_runs_logs_and_speaks_of_failures_only(
 @pytest.mark.parametrize("cause", get_args(Cause))
 def test_cron_speaks_of_a_stream_that_does_not_catch_up_by_itself(tmp_path: Path, cause: Cause) -> None:
     stage = StageLag(
-        Evidence("speed", datetime(2026, 1, 1, tzinfo=UTC), ()), Diagnosis(cause, (), 1.0, None), ""
+        StageFacts("speed", datetime(2026, 1, 1, tzinfo=UTC), ()), Diagnosis(cause, (), 1.0, None), ""
     )
     told = json.dumps({"job": "lag", **summary_of([stage]), "exit_code": 0})
     *_, command = entries("oncelake-pipeline")["lag"].split(None, 6)

@@ -27,9 +27,9 @@ from pipelines.cli.publish import DayByDefault
 from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import load_contract
-from pipelines.doctor.checkup import ALL_CHECKS
+from pipelines.doctor.check_report import ALL_CHECKS
 from pipelines.errors import OncelakeError
-from pipelines.ledger.catalog import CATALOG
+from pipelines.ledger.ops_tables import OPS_TABLES
 from pipelines.records.reasons import REASONS, Reason
 from pipelines.runtime.scaffold import lay_out
 from scripts import checks_page, configuration_page, doctor_page, tables_page
@@ -401,7 +401,7 @@ def test_each_guarantee_names_its_tests_and_each_test_of_a_guarantee_is_named() 
 def test_each_table_under_ops_is_in_the_page_of_tables_and_in_the_architecture() -> None:
     assert text(ROOT / tables_page.PAGE) == tables_page.page_text(), "run make pages"
     described = re.findall(r"^\| `ops/(\w+)` \|", text(ROOT / "docs/architecture.md"), re.MULTILINE)
-    assert sorted(described) == sorted(spec.name for spec in CATALOG)
+    assert sorted(described) == sorted(spec.name for spec in OPS_TABLES)
 
 
 def test_the_architecture_says_what_bounds_each_module_that_collects_on_the_driver() -> None:

@@ -179,7 +179,7 @@ def test_no_test_patches_by_a_dotted_text_or_a_private_name(path: Path) -> None:
         "leases.RETRIES = 1",
     ],
 )
-def test_such_a_patch_is_found(line: str) -> None:
+def test_patching_private_names_is_detected(line: str) -> None:
     assert len(patches_of_privates(f"from pipelines.ledger import leases\n{line}")) == 1
 
 
@@ -194,5 +194,5 @@ def test_such_a_patch_is_found(line: str) -> None:
         "lake._ingested = numbers",
     ],
 )
-def test_what_a_patch_may_be(line: str) -> None:
+def test_patching_public_names_is_allowed(line: str) -> None:
     assert patches_of_privates(f"from pipelines.ledger import leases\n{line}") == []

@@ -8,8 +8,8 @@ from typing import Final, get_args
 import pytest
 import yaml
 
-from pipelines.doctor.checkup import ALL_CHECKS
-from pipelines.doctor.registry import DoctorCheck
+from pipelines.doctor.check_list import DoctorCheck
+from pipelines.doctor.check_report import ALL_CHECKS
 from pipelines.errors import OncelakeError
 from pipelines.lag.diagnosis import Cause
 from tests.support.runbook import ROOT, anchor, is_said, section

@@ -44,7 +44,7 @@ def test_what_cannot_be_read_is_refused_in_one_line(text: str, said: str) -> Non
     assert "hush" not in message
 
 
-def test_what_can_be_read_is() -> None:
+def test_yaml_anchors_and_empty_documents_are_parsed() -> None:
     assert parse_yaml("a: &x {b: 1}\nc: {<<: *x, b: 2}", "x", ConfigError) == {"a": {"b": 1}, "c": {"b": 2}}
     assert parse_yaml("", "x", ConfigError) is None
 

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import small_rows
 from pipelines.records.decode import COORDINATES, payload_hash
-from pipelines.records.dedup import preference, takes_least, with_key
+from pipelines.records.dedup import order_columns, winner_is_minimum, with_key_columns
 from pipelines.records.fingerprints import fingerprint
 from pipelines.records.redaction import leaves, text_of
 from pipelines.report.model.records import ConflictColumn, ConflictCopy, ConflictSample, KeyPart
@@ -73,7 +73,7 @@ def samples(events: DataFrame, contract: DataContract, limit: int) -> tuple[Conf
 def _copies(events: DataFrame, contract: DataContract, limit: int) -> DataFrame:
     """Return copies to show: the rows of `events`, with the rank of each in its key and the number of all."""
     keys = contract.key_names
-    hashed = with_key(events, contract).withColumn(_PAYLOAD, payload_hash(contract))
+    hashed = with_key_columns(events, contract).withColumn(_PAYLOAD, payload_hash(contract))
     in_conflict = (
         hashed.groupBy(*keys)
         .agg(F.expr(f"count(*) AS {_ALL}"), F.expr(f"min({_PAYLOAD}) <> max({_PAYLOAD}) AS _differ"))
@@ -83,9 +83,9 @@ def _copies(events: DataFrame, contract: DataContract, limit: int) -> DataFrame:
         .limit(limit)
     )
     by_key = ", ".join(map(name, keys))
-    compared = ", ".join(map(name, preference(contract)))
+    compared = ", ".join(map(name, order_columns(contract)))
     # The payload decides between records of the same coordinates, which a recreated topic can have.
-    order = f"struct({compared}) {'ASC' if takes_least(contract) else 'DESC'}, {_PAYLOAD}"
+    order = f"struct({compared}) {'ASC' if winner_is_minimum(contract) else 'DESC'}, {_PAYLOAD}"
     nth = f"row_number() OVER (PARTITION BY {by_key}, {_PAYLOAD} ORDER BY {order}) AS {_NTH}"
     rank = f"row_number() OVER (PARTITION BY {by_key} ORDER BY {_NTH}, {order}) AS {_RANK}"
     copies = hashed.join(F.broadcast(in_conflict), on=keys)

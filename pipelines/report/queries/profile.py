@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import small_rows
 from pipelines.records.decode import COORDINATES, EVENT_DATE
-from pipelines.records.sent import sent_at
+from pipelines.records.send_time import sent_at
 from pipelines.report.model.records import QuarantineExample, QuarantineReason
 from pipelines.report.model.report import HourCount, LatenessCount
 

@@ -14,7 +14,7 @@ from pipelines.delta.tables import conform
 from pipelines.delta.time_travel import read_kept
 from pipelines.ledger.certifications import Verdict
 from pipelines.records.decode import COORDINATES, EVENT_DATE
-from pipelines.records.dedup import with_key
+from pipelines.records.dedup import with_key_columns
 from pipelines.records.fingerprints import fingerprint
 from pipelines.records.redaction import leaves, text_of
 from pipelines.report.model.history import (
@@ -103,7 +103,7 @@ def _shown(rows: DataFrame, few: DataFrame, contract: DataContract) -> dict[tupl
     texts = ", ".join(text_of(contract, path, kind) for path, kind in parts)
     hashes = ", ".join(fingerprint(name(path), kind) for path, kind in parts)
     key = ", ".join(text_of(contract, path, kinds[path]) for path in contract.key)
-    chosen = with_key(rows, contract).join(F.broadcast(few), list(contract.key_names))
+    chosen = with_key_columns(rows, contract).join(F.broadcast(few), list(contract.key_names))
     shown = chosen.selectExpr(
         CHANGE,
         _NTH,

@@ -12,7 +12,7 @@ from pipelines.delta.table_properties import CERTIFIED, table_property
 from pipelines.delta.tables import exists, version
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.fault_points import Point
-from pipelines.ledger.certifications import certified, certified_mark, history
+from pipelines.ledger.certifications import certified, certified_version_property, history
 from pipelines.nightly.commit_order import steps
 from pipelines.steps.maintain import maintain
 from pipelines.steps.nightly import Night
@@ -93,7 +93,7 @@ def test_a_first_night_that_died_before_its_verdict_is_taken_back_as_ever(lake: 
     assert isinstance(died, Generator)
     assert Point.DAYS_KEPT in iter(died)
     died.close()
-    assert (lake.count("batch"), certified_mark(lake.pipeline)) == (1, None)
+    assert (lake.count("batch"), certified_version_property(lake.pipeline)) == (1, None)
     run(lake, TWO)
     found = certified(lake.pipeline)
     assert found is not None

@@ -72,7 +72,7 @@ def test_they_see_a_day_when_it_is_certified_whole_and_each_key_once(
     # A day that is built and not certified, by a run that dies.
     begun = Night(lake.pipeline, "begun", [TWO])
     with begun.hold():
-        for step in (begun.look, begun.undo, begun.build):
+        for step in (begun.plan_days, begun.restore_base, begun.build):
             list(step())
     assert lake.table("batch").count() == len(BOTH_NIGHTS)
     before = version(lake.spark, table)

@@ -144,7 +144,7 @@ def test_only_what_a_day_needs_of_bronze_is_read(certified_lake: Callable[[Night
     known = history(lake.pipeline)[-1].bronze_version
     # Micro-batches of this lake are a minute apart, and those that are close are read as one.
     assert bronze_slice(lake.pipeline, index, [], known).envelopes.count() == 1
-    assert index.came_since({TWO: known, THREE: known}, lake.spark) == {TWO: 1}
+    assert index.records_after({TWO: known, THREE: known}, lake.spark) == {TWO: 1}
     counts, broken = index.counts()
     assert (counts[TWO], sum(counts.values()), broken) == (3, 5, 0)
 

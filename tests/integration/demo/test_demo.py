@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from demo.waiting import wait_until
-from tests.support.told import Program, program
+from tests.support.signalled_programs import Program, program
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow, pytest.mark.thorough]
 

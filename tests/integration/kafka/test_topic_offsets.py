@@ -41,6 +41,6 @@ def test_records_are_counted_and_one_may_be_enough(
     monkeypatch.setattr(topic_offsets, "LOOKED_AT_FIRST", 2)
     monkeypatch.setattr(topic_offsets, "MORE_EACH_TIME", 3)
     # Two offsets are looked at, then six of what is left, then all.
-    found = records_within(spark, kafka, ranges, one_is_enough=True)
+    found = records_within(spark, kafka, ranges, stop_at_first=True)
     assert found.keys() == {0, 2}
     assert found[0] == 2

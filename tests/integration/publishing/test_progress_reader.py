@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from pipelines.errors import InfrastructureError
-from pipelines.publishing.cluster import asking, read_slot_progress, take_all, write_slot_progress
+from pipelines.publishing.cluster import asking, fence_slots, read_slot_progress, write_slot_progress
 from pipelines.publishing.progress_check import publisher
 from pipelines.publishing.progress_reader import progress
 from pipelines.publishing.slots import SlotProducer, SlotProgress, send_progress
@@ -56,7 +56,7 @@ def hang() -> Iterator[Callable[[TransactionalSink], None]]:
 
     def hangs(sink: TransactionalSink) -> None:
         consumer = sink.connection.consumer()
-        for slot, producer in take_all(sink, {}).items():
+        for slot, producer in fence_slots(sink, {}).items():
             producer.begin_transaction()
             group = consumer.consumer_group_metadata()
             send_progress(producer, sink.connection, slot, replace(DONE, slots=sink.slots), group)
@@ -90,7 +90,7 @@ def test_progress_that_is_known_from_records_alone_does_not_wait_for_others(
     admin: AdminClient,
 ) -> None:
     a, b = sinks
-    write_slot_progress(b, take_all(b, {}), dict.fromkeys(range(2), DONE))
+    write_slot_progress(b, fence_slots(b, {}), dict.fromkeys(range(2), DONE))
     hang(a)
     admin.delete_consumer_groups([b.name])[b.name].result(30)
     with asking(b) as cluster:
@@ -103,10 +103,10 @@ def test_progress_behind_a_transaction_of_another_is_waited_for_and_the_other_is
     admin: AdminClient,
 ) -> None:
     a, b = sinks
-    write_slot_progress(b, take_all(b, {}), {0: replace(DONE, next_batch=5), 1: DONE})
+    write_slot_progress(b, fence_slots(b, {}), {0: replace(DONE, next_batch=5), 1: DONE})
     hang(replace(a, slots=1))
     # Whether this was committed nobody can read before the other has ended.
-    write_slot_progress(b, take_all(b, {}), {0: DONE})
+    write_slot_progress(b, fence_slots(b, {}), {0: DONE})
     admin.delete_consumer_groups([b.name])[b.name].result(30)
     with asking(b) as cluster:
         # Partition 0 alone: of slot 1 all is known.
@@ -118,7 +118,7 @@ def test_progress_behind_a_transaction_of_another_is_waited_for_and_the_other_is
         assert "kafka-transactions.sh" in str(refused.value)
         # A look that decides nothing waits for nobody.
         assert read_slot_progress(cluster, b) == {0: replace(DONE, next_batch=5), 1: DONE}
-    take_all(replace(a, slots=1), {})
+    fence_slots(replace(a, slots=1), {})
     assert progress(b.connection, range(2), is_stable=True) == dict.fromkeys(range(2), DONE)
 
 
@@ -127,7 +127,7 @@ def test_slots_that_there_were_before_are_known_as_long_as_one_tells_of_them(
 ) -> None:
     a, _ = sinks
     four = replace(DONE, slots=4)
-    write_slot_progress(a, take_all(a, {}), dict.fromkeys(range(4), four))
+    write_slot_progress(a, fence_slots(a, {}), dict.fromkeys(range(4), four))
     fewer = replace(a, slots=1)
     with asking(fewer) as cluster:
         assert read_slot_progress(cluster, fewer) == dict.fromkeys(range(4), four)

@@ -12,9 +12,9 @@ from confluent_kafka.admin import AdminClient
 
 from pipelines.publishing.slots import Connection, SlotConnection, SlotProducer, SlotProgress, send_progress
 from simulation.kafka import ModelCluster, ModelConsumer, ModelProducer
+from tests.support.immediate_effects import Unscheduled
 from tests.support.kafka import MakeTopic
 from tests.support.readers import messages_of
-from tests.support.unscheduled import Unscheduled
 
 CLIENTS = ("A", "B")
 Operation = tuple[str, str]

@@ -19,9 +19,9 @@ from demo.waiting import wait_until
 from pipelines.delta.table_properties import set_table_property
 from pipelines.delta.tables import exists, version
 from pipelines.errors import OncelakeError
-from pipelines.kafka.backfill_lake import BackfillLake, LakeBackfill
-from pipelines.kafka.ingest_position import continuation, ends_since, lost_tails
-from pipelines.kafka.same_log import last_offsets
+from pipelines.kafka.backfill_lake import BackfillLake, SparkBackfillLake
+from pipelines.kafka.ingest_position import continuation, end_offsets_after, lost_tail_ranges
+from pipelines.kafka.log_divergence import last_offsets
 from pipelines.kafka.topics import find_topic
 from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.offset_ranges import PartitionOffsets
@@ -31,9 +31,9 @@ from simulation.backfill import BackfillWorld, ModelBackfill
 from simulation.kernel import Process
 from simulation.schedules import Replay
 from simulation.sealing import ModelSeal, SealingWorld
+from tests.support.immediate_effects import Unscheduled
 from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.lakes import FLIGHT, Lake
-from tests.support.unscheduled import Unscheduled
 
 MakeLake = Callable[..., Lake]
 Operation = tuple[str, int]
@@ -91,7 +91,7 @@ class Real:
 
     def state(self) -> BackfillLake:
         pipeline = self.lake.pipeline
-        return LakeBackfill(pipeline, find_topic(pipeline.spark, pipeline.config.kafka), pipeline)
+        return SparkBackfillLake(pipeline, find_topic(pipeline.spark, pipeline.config.kafka), pipeline)
 
     def offsets(self) -> Sequence[PartitionOffsets]:
         table = self.lake.config.table("bronze")
@@ -168,10 +168,10 @@ def outcome(side: Side, what: str, partition: int) -> dict[str, object]:
         answers |= {
             "last": last_offsets(state),
             "began": state.began(),
-            "lost": lost_tails(state),
+            "lost": lost_tail_ranges(state),
             "within": state.records_within(state.bounds()),
             "same": state.compared(state.bounds()),
-            "asked": ends_since(state, LONG_AGO),
+            "asked": end_offsets_after(state, LONG_AGO),
             "continues": continuation(state).starts,
             "held": state.held(),
             "blocks": state.blocks({0: range(1, 9)}, 2),

@@ -71,9 +71,9 @@ def told_of_flights(flights: PipelineView) -> None:
     assert "N14228" not in reason.model_dump_json()
 
     assert cluster
-    causes = {each.evidence.stage: each.diagnosis.cause for each in cluster.stages}
+    causes = {each.facts.stage: each.diagnosis.cause for each in cluster.stages}
     assert causes.keys() == {"ingest", "speed"}
-    assert {each.evidence.records for each in cluster.stages} == {0}
+    assert {each.facts.records for each in cluster.stages} == {0}
     assert cluster.racks
 
 

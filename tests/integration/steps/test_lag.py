@@ -60,7 +60,7 @@ class Watched:
             deleted.result(30)
 
     def lag(self) -> dict[str, StageLag]:
-        return {each.evidence.stage: each for each in lag(self.lake.pipeline)}
+        return {each.facts.stage: each for each in lag(self.lake.pipeline)}
 
     def causes(self) -> dict[str, str]:
         return {stage: each.diagnosis.cause for stage, each in self.lag().items()}
@@ -75,24 +75,24 @@ def watched(broker: str, topic: MakeTopic, make_lake: Callable[..., Lake]) -> Wa
 def test_each_stage_is_told_with_what_it_lacks_and_why(watched: Watched) -> None:
     watched.send(20)
     found = watched.lag()
-    assert found["ingest"].evidence.records == 20
+    assert found["ingest"].facts.records == 20
     assert found["ingest"].diagnosis == Diagnosis("stopped", (Symptom("never_ran", {}),), 1.0, "start")
     assert found["ingest"].start == "oncelake ingest_stream --pipeline flights"
-    assert found["speed"].diagnosis.evidence == (Symptom("no_table", {"table": "bronze"}),)
+    assert found["speed"].diagnosis.symptoms == (Symptom("no_table", {"table": "bronze"}),)
 
     ingest(watched.lake.pipeline, once=True)
     found = watched.lag()
-    assert {stage: each.evidence.records for stage, each in found.items()} == {"ingest": 0, "speed": 20}
-    assert found["speed"].diagnosis.evidence == (Symptom("never_ran", {}),)
-    assert [each.partition for each in found["speed"].evidence.partitions] == [0]
+    assert {stage: each.facts.records for stage, each in found.items()} == {"ingest": 0, "speed": 20}
+    assert found["speed"].diagnosis.symptoms == (Symptom("never_ran", {}),)
+    assert [each.partition for each in found["speed"].facts.partitions] == [0]
     # The records are seconds old, whatever event times they have.
-    assert 0 < (found["speed"].evidence.behind_s or 0) < 600
+    assert 0 < (found["speed"].facts.behind_s or 0) < 600
 
     speed(watched.lake.pipeline, once=True)
     watched.send(5, partition=1)
     found = watched.lag()
-    assert {stage: each.evidence.records for stage, each in found.items()} == {"ingest": 5, "speed": 0}
-    by_partition = {each.partition: each for each in found["ingest"].evidence.partitions}
+    assert {stage: each.facts.records for stage, each in found.items()} == {"ingest": 5, "speed": 0}
+    by_partition = {each.partition: each for each in found["ingest"].facts.partitions}
     assert {number: each.records for number, each in by_partition.items()} == {0: 0, 1: 5}
     assert by_partition[0].behind_s is None
     assert 0 <= (by_partition[1].behind_s or 0) < 600
@@ -118,14 +118,14 @@ def test_why_a_stream_failed_and_what_kafka_has_deleted_meanwhile_is_told(watche
         ingest(watched.lake.pipeline, once=True)
     found = watched.lag()["ingest"]
     stopped = found.diagnosis
-    assert (stopped.cause, stopped.evidence[1], stopped.advice) == ("stopped", DISK_FULL, "fix_and_start")
+    assert (stopped.cause, stopped.symptoms[1], stopped.advice) == ("stopped", DISK_FULL, "fix_and_start")
     assert found.start == "oncelake ingest_stream --pipeline flights --once"
 
     watched.delete_until(25)
     lost = watched.lag()["ingest"]
     assert lost.diagnosis.cause == "retention"
-    assert lost.diagnosis.evidence == (Symptom("offsets_deleted", {"partition": 0, "offsets": 5}),)
-    assert lost.evidence.records == 5
+    assert lost.diagnosis.symptoms == (Symptom("offsets_deleted", {"partition": 0, "offsets": 5}),)
+    assert lost.facts.records == 5
 
 
 def test_a_run_that_was_refused_leaves_word_and_does_not_speak_over_one_that_runs(watched: Watched) -> None:
@@ -143,7 +143,7 @@ def test_a_run_that_was_refused_leaves_word_and_does_not_speak_over_one_that_run
     found = watched.lag()["ingest"]
     stopped = found.diagnosis
     assert (stopped.cause, stopped.advice) == ("stopped", "fix_and_start")
-    assert stopped.evidence[0].figures["failure"] == "bronze was restored"
+    assert stopped.symptoms[0].figures["failure"] == "bronze was restored"
     # As the runs before were started, whatever the one that was refused.
     assert found.start == "oncelake ingest_stream --pipeline flights --once"
     assert kept_run(pipeline) == before
@@ -155,13 +155,13 @@ def test_a_run_that_was_refused_leaves_word_and_does_not_speak_over_one_that_run
         refusal_noted(pipeline, "ingest"),
     ):
         ingest(pipeline, once=True)
-    assert watched.lag()["ingest"].diagnosis.evidence[1] == DISK_FULL
+    assert watched.lag()["ingest"].diagnosis.symptoms[1] == DISK_FULL
 
     running = StreamMonitor(pipeline, "ingest", timedelta(seconds=1))
     wait_until(lambda: kept_run(pipeline).ended_at is None, "the run has begun", 30)
     refused()
     running.end(None)
-    assert watched.lag()["ingest"].evidence.refusal is None
+    assert watched.lag()["ingest"].facts.refusal is None
 
 
 def test_the_commands_leave_word_of_what_they_refuse(
@@ -182,7 +182,7 @@ def test_the_commands_leave_word_of_what_they_refuse(
     for body in bodies:
         with pytest.raises(ConfigError):
             body(pipeline, "run")
-    refusals = {stage: each.evidence.refusal for stage, each in watched.lag().items()}
+    refusals = {stage: each.facts.refusal for stage, each in watched.lag().items()}
     assert ["nobody-made-it" in each.failure for each in refusals.values() if each] == [True, True]
 
 
@@ -307,11 +307,11 @@ def test_rows_that_wait_to_be_published_are_counted_until_they_are(
     stream(lake)
 
     def published() -> StageLag:
-        return next(each for each in lag(lake.pipeline) if each.evidence.stage == "publish")
+        return next(each for each in lag(lake.pipeline) if each.facts.stage == "publish")
 
     before = published()
-    assert (before.evidence.records, before.diagnosis.evidence) == (2, (Symptom("never_ran", {}),))
-    assert 0 < (before.evidence.behind_s or 0) < 600
+    assert (before.facts.records, before.diagnosis.symptoms) == (2, (Symptom("never_ran", {}),))
+    assert 0 < (before.facts.behind_s or 0) < 600
     assert send(lake) == 2
     after = published()
-    assert (after.evidence.records, after.diagnosis.cause) == (0, "none")
+    assert (after.facts.records, after.diagnosis.cause) == (0, "none")

@@ -14,7 +14,7 @@ from demo.waiting import wait_until
 from pipelines.config.model import LagConfig, NotifyConfig
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.lag.alert_file import write_alerts
-from pipelines.lag.alerts import AlertBook, AlertState
+from pipelines.lag.alerts import AlertState, PipelineAlerts
 from pipelines.steps.ingest import ingest
 from pipelines.steps.lag import lag
 from pipelines.steps.lag_alerts import LagAlerts
@@ -129,7 +129,7 @@ def test_a_file_that_cannot_be_read_is_not_taken_for_none(
 
 def test_the_alert_of_a_stage_that_the_pipeline_no_longer_has_is_cleared(alerted: Alerted) -> None:
     raised = AlertState(is_raised=True, changed_at=datetime(2026, 1, 1, tzinfo=UTC))
-    write_alerts(alerted.lake.pipeline, AlertBook({"publish": raised}))
+    write_alerts(alerted.lake.pipeline, PipelineAlerts({"publish": raised}))
     alerted.evaluate()
     alerted.evaluate()
     assert ("publish", "cleared") in alerted.changes()

@@ -8,8 +8,8 @@ from pyspark.sql import functions as F
 
 from pipelines.delta.io import append, read
 from pipelines.delta.tables import small_frame
-from pipelines.ledger.catalog import VALIDATION_RESULTS
 from pipelines.ledger.kept_values import delete_values
+from pipelines.ledger.ops_tables import VALIDATION_RESULTS
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, TWO
 

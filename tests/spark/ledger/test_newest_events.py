@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.delta.tables import small_frame
 from pipelines.ledger.bronze_index import RECORDS, BronzeIndex
-from pipelines.ledger.catalog import BRONZE_INDEX
+from pipelines.ledger.ops_tables import BRONZE_INDEX
 
 DAY = date(2026, 1, 1)
 BEGIN = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from pipelines.delta.tables import version
-from pipelines.ledger.catalog import PUBLICATIONS
+from pipelines.ledger.ops_tables import PUBLICATIONS
 from tests.support.lakes import Lake
 
 pytestmark = pytest.mark.spark

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from pipelines.contracts.contract import DataContract
-from pipelines.publishing.corrections import CORRECTION, corrections, instead
+from pipelines.publishing.corrections import CORRECTION, corrections, replace_removed
 from pipelines.records.decode import VALID, decode
 from tests.support.lakes import Lake, Record
 from tests.support.nights import on
@@ -49,7 +49,7 @@ def test_one_that_is_gone_from_a_day_is_looked_for_on_its_neighbours(
     certified = rows_of(on(2, 1, departure_delay=8.0), on(1, 4))
     others = rows_of(on(4, 3), on(5, 2))
     found = corrections(published, certified, small_by_flight)
-    corrected = instead(found, certified, others, small_by_flight, 3)
+    corrected = replace_removed(found, certified, others, small_by_flight, 3)
     # The first is gone from two days and has come to one; the last has moved back.
     assert told(corrected) == [
         (1, 2, 8.0, "changed"),

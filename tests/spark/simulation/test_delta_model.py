@@ -19,12 +19,12 @@ from pipelines.delta.fenced_commits import (
     number_taken,
     replace_days_fenced,
 )
-from pipelines.delta.fencing import FencedTransaction, rows_deleted, written
+from pipelines.delta.fencing import FencedTransaction, rows_deleted, write_fenced
 from pipelines.delta.io import days_condition, read, small_rows
 from pipelines.delta.table_properties import set_table_property
 from pipelines.delta.transaction import StaleEpoch, Transaction
 from simulation.delta import ModelLog, ModelTable
-from tests.support.unscheduled import Unscheduled
+from tests.support.immediate_effects import Unscheduled
 
 DAYS = tuple(date(2013, 1, day) for day in (1, 2, 3))
 RUNS = ("mine", "other")
@@ -109,7 +109,7 @@ class TableOfTheModel:
 
     def _saved(self, gone: Sequence[date], days: Sequence[date], stamp: Stamp) -> int:
         save = self.table.saver(stamp, gone, lambda: [self.log.file(day, 1) for day in days])
-        return written(self.table, save, stamp)
+        return write_fenced(self.table, save, stamp)
 
 
 Table = RealTable | TableOfTheModel

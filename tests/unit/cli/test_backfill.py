@@ -12,7 +12,7 @@ from pipelines.config.loader import load_config
 from pipelines.errors import ConfigError
 from pipelines.kafka.backfill_plan import BackfillSpan, PartitionPlan
 from pipelines.kafka.backfill_run import Backfill, BackfillProgress
-from pipelines.kafka.missing_offsets import Lack, Missing
+from pipelines.kafka.missing_offsets import MissingOffsets, MissingRange
 from pipelines.steps.backfill import source_of
 
 HALF = BackfillProgress(done=500, total=1_000, records=498, elapsed_s=12.0)
@@ -42,7 +42,7 @@ def test_offsets_are_written_as_reconcile_prints_them() -> None:
         (None, None, ("0:1..2", "0:5..6"), "one range for each partition"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(
+def test_contradictory_backfill_options_are_refused(
     since: str | None, until: str | None, offsets: tuple[str, ...], said: str
 ) -> None:
     with pytest.raises(click.UsageError, match=said):
@@ -65,11 +65,13 @@ def test_progress_is_an_object_or_a_line_with_an_estimate(
 
 
 def test_the_summary_names_what_is_read_what_is_gone_and_what_is_left() -> None:
-    lack = Lack(12, (Missing(range(100, 110), is_partial=False), Missing(range(200, 260), is_partial=True)))
-    gone = Lack(100, (Missing(range(100), is_partial=False),))
+    lack = MissingOffsets(
+        12, (MissingRange(range(100, 110), is_partial=False), MissingRange(range(200, 260), is_partial=True))
+    )
+    gone = MissingOffsets(100, (MissingRange(range(100), is_partial=False),))
     partitions = {
         0: PartitionPlan(range(300), lack, gone, left_to_ingest=40),
-        1: PartitionPlan(range(50), Lack(), removed=20),
+        1: PartitionPlan(range(50), MissingOffsets(), removed=20),
     }
     done = Backfill("flights", partitions, HALF, 2, {0: [range(100)]})
     summary = summary_of(done, dry_run=True)

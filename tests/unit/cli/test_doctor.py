@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from pipelines.cli.doctor import summary_of
 from pipelines.config.loader import load_config
-from pipelines.doctor.checkup import check_up
+from pipelines.doctor.check_report import run_checks
 from pipelines.doctor.pipeline_facts import Failure, PipelineFacts, RuntimeFacts
 from pipelines.spark.log_store import StoreProbe
 
@@ -21,7 +21,7 @@ def test_a_finding_is_told_with_what_was_found_expected_and_to_do() -> None:
         runtime=RuntimeFacts("Java 17"),
         store=StoreProbe(takes_over=False, is_clean=False, skew=timedelta()),
     )
-    told = summary_of(check_up(facts))
+    told = summary_of(run_checks(facts))
     assert told["counts"] | {"checks": 0, "skipped": 0} == {
         "checks": 0,
         "errors": 1,

@@ -6,8 +6,8 @@ from typing import get_args
 from pipelines.cli.lag import alerts_told, summary_of
 from pipelines.lag.alerts import AlertState
 from pipelines.lag.diagnosis import Advice, Diagnosis, Symptom, SymptomKind
-from pipelines.lag.evidence import Evidence, PartitionLag
-from pipelines.lag.texts import ADVICE, EVIDENCE
+from pipelines.lag.stage_facts import PartitionLag, StageFacts
+from pipelines.lag.texts import ADVICE, SYMPTOM_TEXTS
 from pipelines.steps.lag import StageLag
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -15,7 +15,7 @@ START = "oncelake ingest_stream --pipeline flights"
 
 
 def stage(partitions: tuple[PartitionLag, ...], diagnosis: Diagnosis) -> StageLag:
-    return StageLag(Evidence("ingest", AT, partitions), diagnosis, START)
+    return StageLag(StageFacts("ingest", AT, partitions), diagnosis, START)
 
 
 def test_each_partition_has_a_line_and_the_cause_stands_below() -> None:
@@ -102,7 +102,7 @@ def test_a_stage_that_does_not_know_partitions_has_one_line() -> None:
 
 
 def test_each_symptom_and_each_advice_has_a_text() -> None:
-    assert set(EVIDENCE) == set(get_args(SymptomKind))
+    assert set(SYMPTOM_TEXTS) == set(get_args(SymptomKind))
     assert set(ADVICE) == set(get_args(Advice))
 
 

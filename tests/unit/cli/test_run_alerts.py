@@ -12,10 +12,10 @@ from pipelines.cli.options import CommonOptions
 from pipelines.cli.run_alerts import RunAlerts, is_evaluated, repeated, summary_of_alerts
 from pipelines.config.loader import load_config
 from pipelines.config.model import LagConfig, NotifyConfig, PipelineConfig
-from pipelines.supervision.output import StreamName
-from pipelines.supervision.repeated import RunResult
+from pipelines.supervision.output import ProgramName
+from pipelines.supervision.periodic_programs import RunResult
 
-NAME = StreamName("flights", "lag")
+NAME = ProgramName("flights", "lag")
 PLACES = (Path("conf"), Path("data_contracts"))
 OPTIONS = CommonOptions("flights", "local", *PLACES, ("lake.root=/lake",), "json")
 KILLED = RunResult({}, "timed out after 120 s and was killed")

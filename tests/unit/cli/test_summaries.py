@@ -41,9 +41,9 @@ from pipelines.publishing.cluster_advice import ClusterFacts
 from pipelines.publishing.settings import sink_of
 from pipelines.racks.advice import advise, crossing
 from pipelines.racks.reassignment import reassignment, spread
-from pipelines.racks.topology import Partition, RackedTopic
+from pipelines.racks.topology import Partition, TopicReplicas
 from pipelines.racks.traffic import RackTraffic
-from pipelines.retention.blockers import Need
+from pipelines.retention.blockers import RetentionBlocker
 from pipelines.retention.removal_terms import Removal
 from pipelines.retention.upkeep_run import FoldedIndex, KeptFiles, LeftOver, OldRows, TableFiles
 from pipelines.spark.checkpoints import QueryFiles
@@ -68,7 +68,7 @@ from tests.support.reports import sample
 PUBLISHING = load_config("flights", environ={}, settings=["publish.topic=out", "publish.slots=2"])
 ONE, TWO, THREE = (date(2013, 1, day) for day in (1, 2, 3))
 TRAFFIC = RackTraffic("client", {"a": {"a": 3_000_000, "b": 1_000_000}}, {})
-CROWDED = RackedTopic(
+CROWDED = TopicReplicas(
     "flights", {1: "a", 2: "a", 3: None}, {1: "", 2: "Aware", 3: ""}, (Partition(0, 2, (1, 2), (1, 2), 0),)
 )
 
@@ -245,7 +245,7 @@ def test_the_doctor_shows_where_each_partition_can_be_read_and_what_the_rest_cos
 
 
 def test_moves_are_shown_with_the_commands_that_carry_them_out() -> None:
-    topic = RackedTopic("flights", {1: "a", 2: "a", 3: "b"}, None, (Partition(0, 2, (1, 2), (1, 2), 0),))
+    topic = TopicReplicas("flights", {1: "a", 2: "a", 3: "b"}, None, (Partition(0, 2, (1, 2), (1, 2), 0),))
     planned = PlannedMoves(topic, spread(topic), reassignment("flights", spread(topic)))
     settings = ["kafka.bootstrap_servers=broker:9092", "kafka.options.security.protocol=SSL"]
     kafka = load_config("flights", environ={}, settings=settings).kafka
@@ -445,7 +445,7 @@ def test_a_reset_of_publishing_tells_where_it_goes_on() -> None:
 
 def test_upkeep_tells_what_it_did_and_what_keeps_the_rest_in_this_order() -> None:
     noon = datetime(2013, 1, 1, 12, tzinfo=UTC)
-    needs = (Need(TWO, "a stream has not read it"),)
+    needs = (RetentionBlocker(TWO, "a stream has not read it"),)
     findings = (
         TableFiles("bronze/flights", "compacted", Files(1200, 3_400_000)),
         LeftOver(is_restored=True),

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from pipelines.cli.supervisor import summary_of
-from pipelines.supervision.output import StreamName
+from pipelines.supervision.output import ProgramName
 from pipelines.supervision.supervisor import StreamOutcome
 
 
@@ -56,7 +56,7 @@ def test_each_cluster_has_an_ingest_of_its_own_but_a_retired_one() -> None:
 
 def test_the_exit_code_is_the_gravest() -> None:
     def outcome(code: int) -> StreamOutcome:
-        return StreamOutcome(StreamName("flights", "speed"), "failed" if code else "stopped", code, 0)
+        return StreamOutcome(ProgramName("flights", "speed"), "failed" if code else "stopped", code, 0)
 
     assert summary_of([outcome(0), outcome(4), outcome(1)])["exit_code"] == 4
     assert summary_of([outcome(0)])["status"] == "stopped"

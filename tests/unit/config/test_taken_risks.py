@@ -104,7 +104,7 @@ def test_what_harms_no_job_is_known_and_stops_none(
 
 
 @pytest.mark.parametrize("settings", SAFE)
-def test_what_is_safe_goes_on(settings: tuple[str, ...]) -> None:
+def test_safe_client_settings_take_no_risk(settings: tuple[str, ...]) -> None:
     assert not list(taken(load_config("flights", environ={}, settings=settings)))
 
 

@@ -10,7 +10,7 @@ from pipelines.delta.backfill_writer import BackfillWriter, newest_ingestion
 from pipelines.delta.epochs import Stamp
 from pipelines.errors import InfrastructureError
 from pipelines.spark.checkpoints import QueryFiles
-from pipelines.spark.ingest_plans import Plan
+from pipelines.spark.ingest_plans import MicroBatchPlan
 
 BEGIN = datetime(2013, 1, 1, tzinfo=UTC)
 
@@ -30,8 +30,8 @@ class Ingest:
     def files(self) -> QueryFiles:
         return QueryFiles("checkpoint", self.query, self.committed, None, {})
 
-    def plan(self, batch: int) -> Plan | None:
-        return Plan({}, self.planned[batch]) if 0 <= batch < len(self.planned) else None
+    def plan(self, batch: int) -> MicroBatchPlan | None:
+        return MicroBatchPlan({}, self.planned[batch]) if 0 <= batch < len(self.planned) else None
 
 
 @dataclass

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from pipelines.cli.app import oncelake
 from pipelines.config.loader import load_config
-from pipelines.deployment.described import Described, describe
+from pipelines.deployment.deployment_model import Described, describe
 from pipelines.deployment.files import yaml_file
 from pipelines.deployment.kubernetes import kubernetes_files
 from pipelines.deployment.pods import Place, Pods

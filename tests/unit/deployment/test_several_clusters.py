@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pipelines.cli.app import oncelake
 from pipelines.deployment.databricks import databricks_files
-from pipelines.deployment.described import Described
+from pipelines.deployment.deployment_model import Described
 from pipelines.deployment.files import DeploymentFile
 from pipelines.deployment.keda import keda_files, scale_of
 from pipelines.deployment.kubernetes import kubernetes_files

@@ -8,7 +8,8 @@ from typing import Any, get_args
 import pytest
 
 from pipelines.config.loader import load_config
-from pipelines.doctor.checkup import ALL_CHECKS, check_up
+from pipelines.doctor.check_list import CheckResult
+from pipelines.doctor.check_report import ALL_CHECKS, run_checks
 from pipelines.doctor.findings import Severity
 from pipelines.doctor.pipeline_facts import (
     Failure,
@@ -23,10 +24,9 @@ from pipelines.doctor.pipeline_facts import (
     TableFacts,
     TopicFacts,
 )
-from pipelines.doctor.registry import CheckResult
-from pipelines.kafka.topic_description import TopicDescription
+from pipelines.kafka.topic_state import TopicState
 from pipelines.publishing.cluster_advice import ClusterFacts
-from pipelines.racks.topology import Partition, RackedTopic
+from pipelines.racks.topology import Partition, TopicReplicas
 from pipelines.spark.log_store import StoreProbe
 from pipelines.spark.stream_progress import BatchFigures, Refusal, StreamProgress
 
@@ -34,7 +34,7 @@ NOW = datetime(2026, 1, 2, 3, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 SETTINGS = ("publish.topic=out", "publish.slots=2", "quarantine.dead_letter_topic=broken")
-TOPIC = TopicDescription(
+TOPIC = TopicState(
     "flights",
     "id",
     {
@@ -50,7 +50,7 @@ TOPIC = TopicDescription(
     {0: 10, 1: 0},
     {0: 100, 1: 50},
 )
-RACKED = RackedTopic(
+RACKED = TopicReplicas(
     "flights",
     {1: "a", 2: "b", 3: "c"},
     dict.fromkeys((1, 2, 3), AWARE),
@@ -493,7 +493,7 @@ CASES = [
 
 
 def result(check: str, facts: PipelineFacts) -> CheckResult:
-    return next(each for each in check_up(facts).results if each.check.name == check)
+    return next(each for each in run_checks(facts).results if each.check.name == check)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.check}-{case.severity}")
@@ -517,7 +517,7 @@ def test_a_check_says_nothing_of_what_is_near_and_sound(case: Case) -> None:
 
 def test_of_a_sound_pipeline_nothing_is_found() -> None:
     racks_are_used = configured("kafka.rack.mode=client")
-    checkup = check_up(racks_are_used)
+    checkup = run_checks(racks_are_used)
     assert not list(checkup.findings())
     assert {each.status for each in checkup.results} == {"passed"}
 
@@ -525,7 +525,7 @@ def test_of_a_sound_pipeline_nothing_is_found() -> None:
 @pytest.mark.parametrize("part", get_args(Part))
 def test_a_part_that_fails_is_told_by_one_check(part: Part) -> None:
     # Racks are advice, here as elsewhere.
-    told = [check for check, finding in check_up(failed(part)).findings() if finding.severity == "error"]
+    told = [check for check, finding in run_checks(failed(part)).findings() if finding.severity == "error"]
     assert len(told) == 1
 
 
@@ -549,19 +549,19 @@ def test_what_is_accepted_by_name_is_told_and_fails_nothing(risk: Any, case: Cas
 
 def test_a_check_is_skipped_where_what_it_needs_has_failed_or_was_left_out_for_that() -> None:
     unreachable = replace(failed("topic"), dead_letters=None, output=None, left_out=frozenset({"output"}))
-    statuses = {each.check.name: each.status for each in check_up(unreachable).results}
+    statuses = {each.check.name: each.status for each in run_checks(unreachable).results}
     assert statuses["cluster_answers"] == "found"
     assert statuses["retention_covers_runs"] == statuses["slots_have_partitions"] == "skipped"
     # The pipeline has none, and nothing has failed.
     assert statuses["dead_letters_fit"] == "skipped"
     plain = replace(SOUND, dead_letters=None, output=None)
-    statuses = {each.check.name: each.status for each in check_up(plain).results}
+    statuses = {each.check.name: each.status for each in run_checks(plain).results}
     assert statuses["dead_letters_fit"] == statuses["slots_have_partitions"] == "not_applicable"
 
 
 def test_the_gravest_findings_come_first_and_decide() -> None:
     bad = replace(kept(min_insync_replicas="4", retention_bytes="1"), tables=TableFacts("other"))
-    checkup = check_up(bad)
+    checkup = run_checks(bad)
     severities = [finding.severity for _, finding in checkup.findings()]
     assert severities == sorted(severities, key=list(get_args(Severity)).index)
     assert checkup.at_least("error") == ["min_insync_replicas", "topic_is_that_of_bronze"]

@@ -5,7 +5,15 @@ from collections.abc import Iterable
 
 import pytest
 
-from pipelines.kafka.missing_offsets import Block, Lack, Missing, chunks, in_reading_order, lack_of, within
+from pipelines.kafka.missing_offsets import (
+    Block,
+    MissingOffsets,
+    MissingRange,
+    chunks,
+    in_reading_order,
+    lack_of,
+    within,
+)
 
 
 def blocks(held: Iterable[int], size: int) -> dict[int, Block]:
@@ -18,37 +26,37 @@ def blocks(held: Iterable[int], size: int) -> dict[int, Block]:
     return counted
 
 
-def whole(offsets: range) -> Missing:
-    return Missing(offsets, is_partial=False)
+def whole(offsets: range) -> MissingRange:
+    return MissingRange(offsets, is_partial=False)
 
 
-def partial(offsets: range) -> Missing:
-    return Missing(offsets, is_partial=True)
+def partial(offsets: range) -> MissingRange:
+    return MissingRange(offsets, is_partial=True)
 
 
 @pytest.mark.parametrize(
     ("held", "lack"),
     [
-        (range(5, 37), Lack()),
-        ((), Lack(32, (whole(range(5, 37)),))),
-        (range(20, 37), Lack(15, (whole(range(5, 20)),))),
-        (range(5, 12), Lack(25, (whole(range(12, 37)),))),
+        (range(5, 37), MissingOffsets()),
+        ((), MissingOffsets(32, (whole(range(5, 37)),))),
+        (range(20, 37), MissingOffsets(15, (whole(range(5, 20)),))),
+        (range(5, 12), MissingOffsets(25, (whole(range(12, 37)),))),
         # Some of a block are there, and some between them are not.
-        ([*range(5, 22), 24, *range(26, 37)], Lack(3, (partial(range(20, 30)),))),
+        ([*range(5, 22), 24, *range(26, 37)], MissingOffsets(3, (partial(range(20, 30)),))),
         # Two ends, with what is between them.
-        (range(8, 30), Lack(10, (partial(range(5, 37)),))),
+        (range(8, 30), MissingOffsets(10, (partial(range(5, 37)),))),
     ],
 )
 def test_a_range_without_a_record_is_read_whole_and_one_with_some_is_compared(
-    held: Iterable[int], lack: Lack
+    held: Iterable[int], lack: MissingOffsets
 ) -> None:
     assert lack_of(range(5, 37), blocks(held, 10), 10) == lack
 
 
 def test_what_lies_far_apart_is_read_apart() -> None:
     lack = lack_of(range(100_000), blocks(range(1_000, 99_000), 1_000), 1_000)
-    assert lack == Lack(2_000, (whole(range(1_000)), whole(range(99_000, 100_000))))
-    assert lack_of(range(7, 7), {}, 10) == Lack()
+    assert lack == MissingOffsets(2_000, (whole(range(1_000)), whole(range(99_000, 100_000))))
+    assert lack_of(range(7, 7), {}, 10) == MissingOffsets()
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -97,7 +105,7 @@ def test_before_the_first_record_of_bronze_the_highest_offsets_come_first() -> N
     ordered = in_reading_order([partial(range(25)), whole(range(40, 43))], 10)
     assert [chunk[0] for chunk in chunks({0: ordered}, 8)] == [
         *(partial(range(10, 18)), partial(range(18, 25)), whole(range(40, 43))),
-        *(Missing(offsets, is_partial=True, from_end=True) for offsets in (range(2, 10), range(2))),
+        *(MissingRange(offsets, is_partial=True, from_end=True) for offsets in (range(2, 10), range(2))),
     ]
 
 

@@ -55,7 +55,7 @@ def test_providers_of_the_user_s_own_stay() -> None:
         ),
     ],
 )
-def test_what_cannot_be_meant_is_refused(settings: list[str], said: str) -> None:
+def test_contradictory_kafka_settings_are_refused(settings: list[str], said: str) -> None:
     with pytest.raises(ConfigError) as refused:
         kafka(*settings)
     assert said in str(refused.value)

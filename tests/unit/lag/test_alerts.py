@@ -9,28 +9,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from pipelines.lag.alerts import AlertBook, AlertPolicy, AlertState, Evaluation, Standing, standing_of
+from pipelines.lag.alerts import (
+    AlertPolicy,
+    AlertState,
+    Evaluation,
+    EvaluationStatus,
+    PipelineAlerts,
+    status_of,
+)
 from pipelines.lag.diagnosis import Cause
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 POLICIES = st.builds(AlertPolicy, st.integers(2, 5), st.integers(2, 5))
-FINDINGS = st.lists(st.sampled_from(get_args(Standing)), max_size=60)
-FILE = TypeAdapter(AlertBook)
+FINDINGS = st.lists(st.sampled_from(get_args(EvaluationStatus)), max_size=60)
+FILE = TypeAdapter(PipelineAlerts)
 HOOKS = ("notify.command", "notify.webhook")
 
 
-def changes(findings: list[Standing], policy: AlertPolicy, state: AlertState | None = None) -> list[int]:
+def changes(
+    findings: list[EvaluationStatus], policy: AlertPolicy, state: AlertState | None = None
+) -> list[int]:
     """The evaluations that change an alert; the first of them raises it, the next one clears it."""
     now, found = state or AlertState(), list[int]()
-    for number, standing in enumerate(findings):
-        after = now.after(standing, AT, policy)
+    for number, status in enumerate(findings):
+        after = now.after(status, AT, policy)
         found += [number] if after.is_raised != now.is_raised else []
         now = after
     return found
 
 
 @given(FINDINGS, POLICIES)
-def test_an_alert_changes_only_after_a_whole_streak(findings: list[Standing], policy: AlertPolicy) -> None:
+def test_an_alert_changes_only_after_a_whole_streak(
+    findings: list[EvaluationStatus], policy: AlertPolicy
+) -> None:
     found = changes(findings, policy)
     for number, (at, against) in enumerate(zip(found, ("bad", "good") * 30, strict=False)):
         needed = policy.clear_after if number % 2 else policy.raise_after
@@ -41,7 +52,7 @@ def test_an_alert_changes_only_after_a_whole_streak(findings: list[Standing], po
 
 
 @given(FINDINGS, POLICIES)
-def test_a_streak_is_never_overlooked(findings: list[Standing], policy: AlertPolicy) -> None:
+def test_a_streak_is_never_overlooked(findings: list[EvaluationStatus], policy: AlertPolicy) -> None:
     raised = changes(findings, policy)
     bad = ["bad"] * policy.raise_after
     streaks = [at for at in range(len(findings)) if findings[at : at + len(bad)] == bad]
@@ -60,10 +71,12 @@ def test_a_single_odd_evaluation_never_alerts(
 
 
 @given(FINDINGS, POLICIES, st.lists(st.integers(0, 60), max_size=5))
-def test_restarts_change_nothing(findings: list[Standing], policy: AlertPolicy, restarts: list[int]) -> None:
-    going_on = restarted = AlertBook()
-    for number, standing in enumerate(findings):
-        observed, at = [Evaluation("speed", standing, {"records": 7})], AT + timedelta(minutes=number)
+def test_restarts_change_nothing(
+    findings: list[EvaluationStatus], policy: AlertPolicy, restarts: list[int]
+) -> None:
+    going_on = restarted = PipelineAlerts()
+    for number, status in enumerate(findings):
+        observed, at = [Evaluation("speed", status, {"records": 7})], AT + timedelta(minutes=number)
         going_on = going_on.after(observed, at, policy, HOOKS)
         restarted = restarted.after(observed, at, policy, HOOKS)
         if number in restarts:
@@ -71,9 +84,9 @@ def test_restarts_change_nothing(findings: list[Standing], policy: AlertPolicy, 
     assert restarted == going_on
 
 
-def book(*subjects: str) -> AlertBook:
+def book(*subjects: str) -> PipelineAlerts:
     """A book in which these have just raised an alert."""
-    found = AlertBook()
+    found = PipelineAlerts()
     for minute in range(2):
         observed = [Evaluation(subject, "bad", {"cause": "slow"}) for subject in subjects]
         found = found.after(observed, AT + timedelta(minutes=minute), AlertPolicy(2, 2), HOOKS)
@@ -91,7 +104,7 @@ def test_a_message_says_what_has_changed_and_since_when() -> None:
             "cause": "slow",
         }
     ]
-    cleared = raised.sent(lambda message, hooks: ())
+    cleared = raised.send_pending(lambda message, hooks: ())
     for minute in (7, 8):
         at = AT + timedelta(minutes=minute)
         cleared = cleared.after([Evaluation("speed", "good")], at, AlertPolicy(2, 2), HOOKS)
@@ -113,8 +126,8 @@ def test_a_hook_that_fails_is_called_again_and_one_that_worked_is_not() -> None:
         return ["notify.webhook"] if len(calls) == 1 else []
 
     raised = book("ingest", "speed")
-    once = raised.sent(send)
-    assert once.sent(send).outbox == ()
+    once = raised.send_pending(send)
+    assert once.send_pending(send).outbox == ()
     assert calls == [
         ("ingest", HOOKS),
         # What stands behind the message that failed waits for it, and for one time-out alone.
@@ -125,10 +138,10 @@ def test_a_hook_that_fails_is_called_again_and_one_that_worked_is_not() -> None:
 
 
 def test_what_no_hook_sends_does_not_grow_without_end() -> None:
-    found = AlertBook()
+    found = PipelineAlerts()
     for number in range(200):
-        standing: Standing = "bad" if number // 2 % 2 == 0 else "good"
-        found = found.after([Evaluation("speed", standing)], AT, AlertPolicy(2, 2), HOOKS)
+        status: EvaluationStatus = "bad" if number // 2 % 2 == 0 else "good"
+        found = found.after([Evaluation("speed", status)], AT, AlertPolicy(2, 2), HOOKS)
     assert len(found.outbox) == 20
     assert found.outbox[-1].message["alert"] == "cleared"
 
@@ -140,8 +153,8 @@ def test_subjects_that_an_evaluation_says_nothing_of_stay_as_they_are() -> None:
 
 
 def test_each_cause_has_a_meaning_for_alerts() -> None:
-    found = {cause: standing_of(cause) for cause in get_args(Cause)}
-    assert {cause for cause, standing in found.items() if standing != "bad"} == {
+    found = {cause: status_of(cause) for cause in get_args(Cause)}
+    assert {cause for cause, status in found.items() if status != "bad"} == {
         "none",
         "source_quiet",
         "catching_up",

@@ -11,7 +11,7 @@ import pytest
 from pipelines.config.streams import STREAMS, Query
 from pipelines.lag.causes import diagnose
 from pipelines.lag.diagnosis import Cause, Symptom
-from pipelines.lag.evidence import Evidence, PartitionLag, TopicHealth
+from pipelines.lag.stage_facts import PartitionLag, StageFacts, TopicHealth
 from pipelines.spark.stream_progress import (
     BatchFigures,
     StateFigures,
@@ -25,10 +25,10 @@ WEEK = 7 * 86_400.0
 
 
 def test_a_cluster_that_does_not_answer_is_named_before_all_else() -> None:
-    evidence = replace(Stage(1).evidence, partitions=(), health=None, unreachable="eu:9092: no answer")
-    found = diagnose(evidence)
+    facts = replace(Stage(1).facts, partitions=(), health=None, unreachable="eu:9092: no answer")
+    found = diagnose(facts)
     assert (found.cause, found.advice) == ("kafka", "restore_brokers")
-    assert [dict(each.figures) for each in found.evidence] == [{"failure": "eu:9092: no answer"}]
+    assert [dict(each.figures) for each in found.symptoms] == [{"failure": "eu:9092: no answer"}]
 
 
 class Stage:
@@ -44,7 +44,7 @@ class Stage:
         count = self.rng.randint(3, 32)
         lags = [self._partition(number, count) for number in range(count)]
         reads_kafka = stage == "ingest"
-        self.evidence = Evidence(
+        self.facts = StageFacts(
             stage=stage,
             at=NOW,
             partitions=tuple(lags),
@@ -92,22 +92,22 @@ class Stage:
         self.partitions(lambda lag: replace(lag, rate_out=(lag.rate_in or 0) * out))
 
     def partitions(self, change: Callable[[PartitionLag], PartitionLag]) -> None:
-        self.evidence = replace(self.evidence, partitions=tuple(map(change, self.evidence.partitions)))
+        self.facts = replace(self.facts, partitions=tuple(map(change, self.facts.partitions)))
 
     def batches(self, change: Callable[[BatchFigures], BatchFigures]) -> None:
-        assert self.evidence.stream
-        batches = tuple(map(change, self.evidence.stream.batches))
+        assert self.facts.stream
+        batches = tuple(map(change, self.facts.stream.batches))
         self.stream(batches=batches)
 
     def tasks(self, change: Callable[[TaskFigures], TaskFigures]) -> None:
         self.batches(lambda batch: replace(batch, tasks=change(batch.tasks or TaskFigures())))
 
     def stream(self, **changes: object) -> None:
-        assert self.evidence.stream
-        self.evidence = replace(self.evidence, stream=replace(self.evidence.stream, **changes))  # type: ignore[arg-type]
+        assert self.facts.stream
+        self.facts = replace(self.facts, stream=replace(self.facts.stream, **changes))  # type: ignore[arg-type]
 
     def change(self, **changes: object) -> None:
-        self.evidence = replace(self.evidence, **changes)  # type: ignore[arg-type]
+        self.facts = replace(self.facts, **changes)  # type: ignore[arg-type]
 
 
 def nothing(stage: Stage) -> None:
@@ -204,8 +204,8 @@ def spill(stage: Stage) -> None:
 
 def hot_partition(stage: Stage) -> None:
     stage.behind()
-    hot = stage.rng.randrange(len(stage.evidence.partitions))
-    count = len(stage.evidence.partitions)
+    hot = stage.rng.randrange(len(stage.facts.partitions))
+    count = len(stage.facts.partitions)
     times = stage.rng.uniform(2, 8) * count
     stage.partitions(
         lambda lag: replace(lag, records=int(lag.records * times)) if lag.partition == hot else lag
@@ -304,12 +304,12 @@ def test_the_cause_is_named_in_nineteen_of_twenty_situations(
     for seed in range(EACH):
         made = Stage(seed, stage)
         fault(made)
-        named[diagnose(made.evidence).cause] += 1
+        named[diagnose(made.facts).cause] += 1
     assert named[cause] >= EACH * 0.95, named
 
 
 def cause_of(stage: Stage) -> Cause:
-    return diagnose(stage.evidence).cause
+    return diagnose(stage.facts).cause
 
 
 def test_what_stops_is_told_with_the_danger_that_kafka_deletes_what_is_unread() -> None:
@@ -317,9 +317,9 @@ def test_what_stops_is_told_with_the_danger_that_kafka_deletes_what_is_unread() 
     stage.behind(out=0)
     stage.stream(ended_at=NOW - timedelta(hours=1), failure="the disk is full")
     stage.partitions(lambda lag: replace(lag, retention_s=600.0))
-    found = diagnose(stage.evidence)
+    found = diagnose(stage.facts)
     assert found.cause == "stopped"
-    assert "soon_deleted" in {each.kind for each in found.evidence}
+    assert "soon_deleted" in {each.kind for each in found.symptoms}
     assert found.advice == "fix_and_start"
 
 
@@ -342,7 +342,7 @@ def test_a_long_micro_batch_of_which_tasks_end_is_not_stuck_and_nobody_is_told_t
     stage.behind(out=0)
     stage.stream(batches=(), seen_at=NOW - timedelta(seconds=20))
     stage.change(planned_at=NOW - timedelta(hours=3), usual_rate_in=None)
-    found = diagnose(stage.evidence)
+    found = diagnose(stage.facts)
     assert found.cause not in ("stuck", "stopped", "none")
     assert "start" not in (found.advice or "")
 
@@ -363,7 +363,7 @@ def test_between_runs_of_a_scheduler_nothing_is_behind_and_a_late_one_is_to_be_r
     stage.partitions(lambda lag: replace(lag, behind_s=240.0))
     assert cause_of(stage) == "none"
     stage.partitions(lambda lag: replace(lag, behind_s=7_200.0))
-    found = diagnose(stage.evidence)
+    found = diagnose(stage.facts)
     assert (found.cause, found.advice) == ("stopped", "start")
 
 
@@ -382,5 +382,5 @@ def test_the_source_of_a_table_is_not_kafka() -> None:
 
 
 def test_a_stage_without_the_table_that_it_reads_says_so() -> None:
-    evidence = Evidence("speed", NOW, (), lacks="bronze")
-    assert diagnose(evidence).evidence == (Symptom("no_table", {"table": "bronze"}),)
+    facts = StageFacts("speed", NOW, (), missing_table="bronze")
+    assert diagnose(facts).symptoms == (Symptom("no_table", {"table": "bronze"}),)

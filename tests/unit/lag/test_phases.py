@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from pipelines.lag.causes import diagnose
-from pipelines.lag.evidence import Evidence, PartitionLag
 from pipelines.lag.phases import LongestPhase, longest_phase, phases_of
+from pipelines.lag.stage_facts import PartitionLag, StageFacts
 from pipelines.spark.stream_progress import (
     BatchFigures,
     StateFigures,
@@ -97,8 +97,8 @@ def test_a_stage_at_its_limit_names_its_longest_phase_and_what_helps(
     batch: BatchFigures = replace(BATCH, **changes)  # type: ignore[arg-type]
     stream = StreamProgress("speed", "host", 7, AT, AT, AT, 10.0, batches=(batch,) * 5)
     lag = PartitionLag(0, 90_000, 900.0, rate_in=55.0, rate_out=50.0)
-    found = diagnose(Evidence("speed", AT, (lag,), stream))
-    assert (found.cause, found.evidence[-1].figures["phase"], found.advice) == ("slow", phase, advice)
+    found = diagnose(StageFacts("speed", AT, (lag,), stream))
+    assert (found.cause, found.symptoms[-1].figures["phase"], found.advice) == ("slow", phase, advice)
 
 
 def test_figures_of_an_earlier_version_are_read() -> None:

@@ -4,7 +4,7 @@ from dataclasses import fields
 from typing import get_args
 
 from pipelines.ledger.layer_samples import Difference, Explanation, Explanations, LayerDifference
-from pipelines.lineage.outcome import Outcome
+from pipelines.lineage.outcome import OutcomeKind
 
 
 def test_each_explanation_is_given_counted_and_told() -> None:
@@ -12,7 +12,7 @@ def test_each_explanation_is_given_counted_and_told() -> None:
     assert {each.name for each in fields(Explanations)} == explanations
     assert {*get_args(Difference)} == {*explanations, unexplained, "extra", "other_copy"}
     assert {each.name for each in fields(LayerDifference)} == {*get_args(Difference), "samples"}
-    assert {*get_args(Outcome)} == {*explanations, unexplained, "winner", "duplicate", "conflict"}
+    assert {*get_args(OutcomeKind)} == {*explanations, unexplained, "winner", "duplicate", "conflict"}
 
 
 def test_explanations_are_tried_in_the_order_of_precedence() -> None:

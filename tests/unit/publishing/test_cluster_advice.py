@@ -70,7 +70,7 @@ def test_a_topic_that_is_not_compacted_needs_no_warning_where_no_tombstones_are_
         ),
     ],
 )
-def test_what_is_mis_set_is_told(found: ClusterFacts, warning: str) -> None:
+def test_unsafe_output_topic_settings_are_warned_of(found: ClusterFacts, warning: str) -> None:
     (told,) = advice(SINK, "tombstone", found)
     assert told.startswith(warning)
 

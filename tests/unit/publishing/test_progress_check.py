@@ -127,7 +127,7 @@ def marks(*following: int, **changes: object) -> dict[int, SlotProgress]:
         (marks(8, 8, 8), files(7, under_way=True)),
     ],
 )
-def test_what_goes_together_is_left_alone(known: dict[int, SlotProgress], checkpoint: QueryFiles) -> None:
+def test_matching_progress_is_not_rewritten(known: dict[int, SlotProgress], checkpoint: QueryFiles) -> None:
     assert reconcile_with_checkpoint(SINK, "topic-id", known, checkpoint) is None
 
 
@@ -148,7 +148,7 @@ def test_what_goes_together_is_left_alone(known: dict[int, SlotProgress], checkp
         "one forgotten in the middle",
     ],
 )
-def test_what_can_be_put_right_is(
+def test_missing_slot_progress_is_rewritten_from_the_checkpoint(
     known: dict[int, SlotProgress], checkpoint: QueryFiles, expected: int
 ) -> None:
     assert reconcile_with_checkpoint(SINK, "topic-id", known, checkpoint) == replace(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pipelines.errors import ConfigError
 from pipelines.racks.advice import MODES, advise, crossing
 from pipelines.racks.reassignment import reassignment, spread
-from pipelines.racks.topology import Partition, RackedTopic
+from pipelines.racks.topology import Partition, TopicReplicas
 
 THREE = {1: "a", 2: "b", 3: "c"}
 AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -17,10 +17,10 @@ AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 def topic(
     *replicas: tuple[int, ...], racks: dict[int, str | None] | None = None, selector: str = AWARE
-) -> RackedTopic:
+) -> TopicReplicas:
     known = racks or dict(THREE)
     partitions = tuple(Partition(n, each[0], each, each, 0) for n, each in enumerate(replicas))
-    return RackedTopic("flights", known, dict.fromkeys(known, selector), partitions)
+    return TopicReplicas("flights", known, dict.fromkeys(known, selector), partitions)
 
 
 def test_shares_are_those_of_the_measured_table() -> None:
@@ -38,14 +38,14 @@ def test_shares_are_those_of_the_measured_table() -> None:
 
 def test_bytes_weigh_where_they_are_known_and_cost_what_they_cost() -> None:
     large, small = Partition(0, 1, (1,), (1,), 900), Partition(1, 2, (2,), (2,), 100)
-    uneven = RackedTopic("flights", THREE, None, (large, small))
+    uneven = TopicReplicas("flights", THREE, None, (large, small))
     share = advise(uneven, ["a"], "off").shares["off"]
     assert share == pytest.approx(0.9)
     assert crossing(share, 1000, 0.02) == pytest.approx((100, 2))
 
 
 def test_a_follower_that_is_down_or_a_cluster_without_selector_is_not_read() -> None:
-    down = RackedTopic("flights", THREE, None, (Partition(0, 1, (1, 2, 3), (1, 3), 0),))
+    down = TopicReplicas("flights", THREE, None, (Partition(0, 1, (1, 2, 3), (1, 3), 0),))
     assert advise(down, ["a", "b", "c"], "off").near == {0: ["a", "c"]}
     deaf = advise(topic((1, 2, 3), selector=""), ["b"], "placement")
     assert deaf.shares == {"off": 0.0, "client": 0.0, "placement": 0.0}

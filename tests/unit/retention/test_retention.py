@@ -13,7 +13,7 @@ from pipelines.config.model import PipelineConfig
 from pipelines.delta.stream_position import Position, positions_of
 from pipelines.errors import ConfigError
 from pipelines.ledger.certifications import Verdict
-from pipelines.ledger.retention_marks import first_day_by_age, first_moment_of, last_event_day
+from pipelines.ledger.retention_properties import first_day_by_age, first_moment_of, last_event_day
 from pipelines.retention.blockers import uncertified
 from pipelines.retention.removal_terms import FirstOffset, below_offsets
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from demo.waiting import wait_until
-from tests.support.told import Program, program
+from tests.support.signalled_programs import Program, program
 
 CHILD = "import subprocess, sys, time; subprocess.Popen(['sleep', '600']); time.sleep(600)"
 PROGRAM = f"""

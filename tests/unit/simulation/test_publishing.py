@@ -12,7 +12,7 @@ from pipelines.publishing.slots import ProgressError, SlotProducer, SlotProgress
 from simulation.kernel import Process
 from simulation.publishing import ModelConnection, ModelRows, ModelSink, ModelStart, PublishingWorld, publish
 from simulation.schedules import Replay
-from tests.support.unscheduled import Unscheduled
+from tests.support.immediate_effects import Unscheduled
 
 
 class Driver:
@@ -62,11 +62,11 @@ def test_a_run_with_more_slots_that_begins_meanwhile_is_shut_out_of_all(world: P
 
         has_begun = False
 
-        def take_all(self, marks: Mapping[int, SlotProgress]) -> Mapping[int, SlotProducer]:
+        def fence_slots(self, marks: Mapping[int, SlotProgress]) -> Mapping[int, SlotProducer]:
             if not self.has_begun:
                 self.has_begun = True
                 was.append(before.start())
-            return super().take_all(marks)
+            return super().fence_slots(marks)
 
     was = list[RunStart]()
     now = start_run(Beside(world, after.sink), after.sink, "after")

@@ -6,11 +6,11 @@ from random import Random
 import pytest
 
 from pipelines.errors import SourceError
-from pipelines.nightly.seal_terms import sealed
+from pipelines.nightly.seal_terms import wait_until_sealed
 from simulation.kernel import Process
 from simulation.schedules import Replay
 from simulation.sealing import ModelSeal, SealingWorld
-from tests.support.unscheduled import Unscheduled
+from tests.support.immediate_effects import Unscheduled
 
 DAY = date(2013, 1, 5)
 
@@ -37,7 +37,7 @@ def ingest(world: SealingWorld, name: str) -> None:
 
 def seal(world: SealingWorld) -> list[tuple[int, int]]:
     world.kernel.now = 100
-    return [(each.partition, each.last) for each in sealed(ModelSeal(world), DAY).offsets()]
+    return [(each.partition, each.last) for each in wait_until_sealed(ModelSeal(world), DAY).offsets()]
 
 
 def test_records_that_kafka_deletes_before_ingest_reads_the_first_of_a_partition_are_missed(

@@ -27,5 +27,5 @@ def test_a_refusal_says_what_to_look_at(text: str, said: str) -> None:
     assert str(explained).endswith(f"{text}: no")
 
 
-def test_silence_is_no_refusal() -> None:
+def test_timeout_is_not_an_authorization_error() -> None:
     assert cluster_refusal(f"{SECURITY}.TimeoutException") is None

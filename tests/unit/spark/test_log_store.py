@@ -53,7 +53,7 @@ def test_s3_without_a_shared_log_store(scheme: str, settings: tuple[str, ...]) -
         ("s3a-lake", []),
     ],
 )
-def test_what_is_safe_starts(root: str, settings: list[str]) -> None:
+def test_session_starts_where_the_log_store_has_put_if_absent(root: str, settings: list[str]) -> None:
     with pytest.raises(RuntimeError, match="Java is started"):
         spark_session(config(root, *settings), "test")
 

@@ -32,7 +32,7 @@ def saying(answer: str) -> Any:
         ("4.2.1", saying("its StateStore has a method that is not known: x"), "is not known: x"),
     ],
 )
-def test_what_is_missing_is_told(version: str, package: Any, why: str) -> None:
+def test_missing_spark_capability_is_reported(version: str, package: Any, why: str) -> None:
     told = missing(session(version, package))
     assert told is not None
     assert why in told

@@ -48,5 +48,5 @@ def test_the_last_micro_batches_are_remembered_each_by_its_last_try() -> None:
     function = BatchFunction(write)
     for batch in (0, 0, *range(1, 12)):
         function(None, batch)  # type: ignore[arg-type]
-    assert function.parts_of(0) == function.parts_of(1) == {}
-    assert all({*function.parts_of(batch)} == {"commit"} for batch in range(2, 12))
+    assert function.write_timings(0) == function.write_timings(1) == {}
+    assert all({*function.write_timings(batch)} == {"commit"} for batch in range(2, 12))

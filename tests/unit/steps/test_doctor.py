@@ -10,7 +10,7 @@ from pipelines.config.loader import load_config
 from pipelines.doctor.pipeline_facts import Part
 from pipelines.errors import AuditFailed, ConfigError, InfrastructureError
 from pipelines.spark.pipeline import Pipeline
-from pipelines.steps.doctor import PipelineUnsound, diagnose, probes, within
+from pipelines.steps.doctor import ChecksFailed, diagnose, probes, within
 
 MINUTE = timedelta(minutes=1)
 
@@ -61,7 +61,7 @@ def test_a_session_that_does_not_start_is_one_finding_and_the_rest_is_skipped() 
     def start() -> Pipeline:
         raise InfrastructureError("jars cannot be fetched")
 
-    with pytest.raises(PipelineUnsound, match="findings of severity error: session_starts") as found:
+    with pytest.raises(ChecksFailed, match="findings of severity error: session_starts") as found:
         diagnose(config, start, "error")
     assert isinstance(found.value, AuditFailed)
     assert found.value.exit_code == 3

@@ -11,24 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from demo.waiting import wait_until
-from pipelines.supervision.output import LastError, Printer, StreamName, mark_json, mark_text
+from pipelines.supervision.output import LastError, Printer, ProgramName, label_json, label_text
 
-NAME = StreamName("flights", "ingest")
+NAME = ProgramName("flights", "ingest")
 WITHIN_S = 60
 
 
 @given(st.text())
 def test_each_line_becomes_one_json_object_with_its_stream(line: str) -> None:
-    marked = mark_json(NAME, line)
+    marked = label_json(NAME, line)
     assert "\n" not in marked
     assert json.loads(marked).items() >= {"pipeline": "flights", "stream": "ingest"}.items()
 
 
-def test_what_a_line_says_stays() -> None:
+def test_log_lines_keep_their_fields_when_prefixed() -> None:
     record = {"time": "2026-01-01T00:00:00.000+00:00", "level": "INFO", "message": "micro-batch 3"}
-    assert json.loads(mark_json(NAME, json.dumps(record))).items() >= record.items()
-    assert json.loads(mark_json(NAME, "WARNING: of Java"))["message"] == "WARNING: of Java"
-    assert mark_text(NAME, "12:00:00 INFO") == "flights/ingest | 12:00:00 INFO"
+    assert json.loads(label_json(NAME, json.dumps(record))).items() >= record.items()
+    assert json.loads(label_json(NAME, "WARNING: of Java"))["message"] == "WARNING: of Java"
+    assert label_text(NAME, "12:00:00 INFO") == "flights/ingest | 12:00:00 INFO"
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_the_last_error_is_remembered(lines: list[str], said: str | None) -> Non
 
 
 def test_lines_are_passed_on_whole_and_go_on_when_nobody_reads(tmp_path: Path) -> None:
-    printer, path = Printer(mark_text), tmp_path / "out"
+    printer, path = Printer(label_text), tmp_path / "out"
     to = os.open(path, os.O_WRONLY | os.O_CREAT)
     printer.pass_on(io.BytesIO(b"one\ntw\xff\r\nlast"), to, NAME, LastError())
     printer.flush(WITHIN_S)
@@ -59,7 +59,7 @@ def test_lines_are_passed_on_whole_and_go_on_when_nobody_reads(tmp_path: Path) -
     reading, writing = os.pipe()
     os.close(reading)
     lines = io.BytesIO(b"x\n" * 1000)
-    gone = Printer(mark_text)
+    gone = Printer(label_text)
     gone.pass_on(lines, writing, NAME, LastError())
     gone.flush(WITHIN_S)
     os.close(writing)
@@ -70,7 +70,7 @@ def test_a_reader_that_stands_still_stops_no_stream_and_learns_how_many_lines_it
     tmp_path: Path,
 ) -> None:
     reading, writing = os.pipe()
-    printer = Printer(mark_json, most_bytes=200_000)
+    printer = Printer(label_json, most_bytes=200_000)
     # More than a pipe and the buffer take; who reads the other output goes on.
     printer.pass_on(io.BytesIO(b"%s\n" % (b"x" * 999) * 2_000), writing, NAME, LastError())
     path = tmp_path / "other"

@@ -171,7 +171,7 @@ def test_no_start_changes_an_audit(policy: RestartPolicy, seconds: float) -> Non
 
 
 @given(POLICIES, CHANCES)
-def test_a_good_end_is_an_end(policy: RestartPolicy, chance: float) -> None:
+def test_exit_code_0_is_not_restarted(policy: RestartPolicy, chance: float) -> None:
     assert life(policy, [1.0], chance, 0) == [(1.0, Stopped())]
 
 

@@ -12,19 +12,19 @@ import pytest
 from demo.waiting import wait_until
 from pipelines.errors import InfrastructureError
 from pipelines.runtime.file_lock import lock_file
-from pipelines.supervision.output import StreamName
+from pipelines.supervision.output import ProgramName
 from pipelines.supervision.run_lock import run_locks
 
-NAME, OTHER = StreamName("flights", "ingest"), StreamName("flights", "speed")
+NAME, OTHER = ProgramName("flights", "ingest"), ProgramName("flights", "speed")
 WITHIN_S = 60
 # A supervisor with a stream that outlives it.
 HOLDER = """
 import subprocess, sys, time
 from pathlib import Path
-from pipelines.supervision.output import StreamName
+from pipelines.supervision.output import ProgramName
 from pipelines.supervision.run_lock import run_locks
 path = Path(sys.argv[1])
-with run_locks({{StreamName("flights", "ingest"): path}}, 0, print) as locks:
+with run_locks({{ProgramName("flights", "ingest"): path}}, 0, print) as locks:
     (lock,) = locks.values()
     words = [sys.executable, "-c", "import time; time.sleep(600)"]
     lock.note(subprocess.Popen(words, pass_fds=(lock.descriptor,)).pid)

@@ -15,12 +15,12 @@ import pytest
 
 from demo.waiting import wait_until
 from pipelines.supervision.child import Program
-from pipelines.supervision.output import Printer, StreamName, mark_text
+from pipelines.supervision.output import Printer, ProgramName, label_text
 from pipelines.supervision.restarts import RestartPolicy
 from pipelines.supervision.run_lock import run_locks
 from pipelines.supervision.supervisor import StreamOutcome, Supervisor
-from tests.support.told import Program as Running
-from tests.support.told import program
+from tests.support.signalled_programs import Program as Running
+from tests.support.signalled_programs import program
 
 WITHIN_S = 60
 POLICY = RestartPolicy(most_restarts=3, first_pause_s=0.01, longest_pause_s=0.05)
@@ -44,7 +44,7 @@ def stream(tmp_path: Path) -> Callable[..., Program]:
 
     def make(name: str, then: str = FOREVER) -> Program:
         words = (sys.executable, "-c", STREAM.format(then=then), str(tmp_path / name))
-        return Program(StreamName("flights", name), words)
+        return Program(ProgramName("flights", name), words)
 
     return make
 
@@ -57,7 +57,7 @@ class Supervised:
     ) -> None:
         self.alarms: list[StreamOutcome] = []
         self.outcomes: list[StreamOutcome] = []
-        self.supervisor = Supervisor(policy, Printer(mark_text), self.alarms.append, stop_within_s)
+        self.supervisor = Supervisor(policy, Printer(label_text), self.alarms.append, stop_within_s)
         self._thread = threading.Thread(
             target=lambda: self.outcomes.extend(self.supervisor.run(programs)), daemon=True
         )
@@ -154,7 +154,7 @@ def test_a_stream_that_does_not_end_is_killed_with_all_that_it_has_started(
 
 
 def test_a_program_that_is_not_there_is_a_failure_like_others() -> None:
-    supervised = Supervised(Program(StreamName("flights", "speed"), ["/no/such/program"]))
+    supervised = Supervised(Program(ProgramName("flights", "speed"), ["/no/such/program"]))
     (outcome,) = supervised.wait()
     assert (outcome.status, outcome.exit_code, outcome.restarts) == ("failed", 1, 3)
 
@@ -196,16 +196,16 @@ def test_a_stream_that_is_given_up_can_be_run_by_another_supervisor_beside_the_r
 SUPERVISOR = f"""
 import signal, sys
 from pipelines.supervision.child import Program
-from pipelines.supervision.output import Printer, StreamName, mark_json
+from pipelines.supervision.output import Printer, ProgramName, label_json
 from pipelines.supervision.restarts import RestartPolicy
 from pipelines.supervision.supervisor import Supervisor
 from pipelines.runtime.processes import stop_signals
-supervisor = Supervisor(RestartPolicy(), Printer(mark_json), print)
+supervisor = Supervisor(RestartPolicy(), Printer(label_json), print)
 for number in stop_signals():
     signal.signal(number, lambda *_: supervisor.request_stop())
 words = (sys.executable, "-c", {STREAM.format(then=FOREVER)!r})
 programs = [
-    Program(StreamName("flights", name), (*words, f"{{sys.argv[1]}}/{{name}}")) for name in ("one", "two")
+    Program(ProgramName("flights", name), (*words, f"{{sys.argv[1]}}/{{name}}")) for name in ("one", "two")
 ]
 sys.exit(sum(each.exit_code for each in supervisor.run(programs)))
 """

@@ -8,10 +8,10 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import pytest
 from pyspark.sql.types import BooleanType, DataType, DateType, DoubleType, LongType, StringType, TimestampType
 
-from pipelines.ledger.catalog import CATALOG, CERTIFICATIONS, LEASES, VALIDATION_RESULTS, TableSpec
 from pipelines.ledger.certifications import Verdict
 from pipelines.ledger.checks import Check
 from pipelines.ledger.lease_holders import Holder
+from pipelines.ledger.ops_tables import CERTIFICATIONS, LEASES, OPS_TABLES, VALIDATION_RESULTS, TableSpec
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -46,6 +46,6 @@ def test_what_a_row_is_made_of_are_columns_of_its_table(row: type, spec: TableSp
 
 
 def test_each_table_is_divided_by_columns_that_it_has() -> None:
-    for spec in CATALOG:
+    for spec in OPS_TABLES:
         assert set(spec.partitions) <= set(spec.schema.names), spec.name
-    assert len({spec.name for spec in CATALOG}) == len(CATALOG)
+    assert len({spec.name for spec in OPS_TABLES}) == len(OPS_TABLES)

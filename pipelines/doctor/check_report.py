@@ -11,9 +11,9 @@ from pipelines.doctor import (
     lake_checks,
     publishing_checks,
 )
+from pipelines.doctor.check_list import CHECKS, CheckResult, DoctorCheck, Group
 from pipelines.doctor.findings import SEVERITIES, Finding, Severity, is_at_least
 from pipelines.doctor.pipeline_facts import PipelineFacts
-from pipelines.doctor.registry import CHECKS, CheckResult, DoctorCheck, Group
 
 # They register themselves when they are imported.
 _MODULES: Final = (
@@ -29,7 +29,7 @@ ALL_CHECKS: Final = tuple(sorted(CHECKS, key=lambda check: _GROUPS.index(check.g
 
 
 @dataclass(frozen=True)
-class Checkup:
+class CheckReport:
     """What came of all checks.
 
     Attributes:
@@ -54,6 +54,6 @@ class Checkup:
         return list(dict.fromkeys(found))
 
 
-def check_up(facts: PipelineFacts) -> Checkup:
+def run_checks(facts: PipelineFacts) -> CheckReport:
     """Make all checks."""
-    return Checkup(tuple(check.run(facts) for check in ALL_CHECKS))
+    return CheckReport(tuple(check.run(facts) for check in ALL_CHECKS))

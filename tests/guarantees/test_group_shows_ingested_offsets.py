@@ -159,7 +159,7 @@ def test_a_failure_that_lasts_is_told_once_and_its_end_as_well(
     try:
         wait_until(lambda: member.poll(0.2) is not None or bool(member.assignment()), "it is a member", 60)
         with caplog.at_level(logging.INFO), working(group, shown):
-            group.show(ends)
+            group.request_commit(ends)
             wait_until(lambda: len(tries) > 3, "three tries have failed", 60)
             member.close()
             wait_until(lambda: "offsets are committed again" in caplog.text, "a commit is taken", 60)
@@ -174,7 +174,7 @@ def test_a_failure_that_lasts_is_told_once_and_its_end_as_well(
 def test_offsets_are_committed_again_before_brokers_forget_them(shown: Shown) -> None:
     group = OffsetsGroup(shown.group, shown.topic, again_after_s=0.1)
     with working(group, shown):
-        group.show(lambda: {0: 1})
+        group.request_commit(lambda: {0: 1})
         wait_until(lambda: shown.offsets() == {0: 1}, "they are committed", 60)
         shown.admin.delete_consumer_groups([shown.group])[shown.group].result(30)
         wait_until(lambda: shown.offsets() == {0: 1}, "they are committed again", 60)
@@ -194,4 +194,4 @@ def test_a_cluster_that_does_not_answer_holds_nobody_up(spark: SparkSession) -> 
         )
         with offsets_group(spark, kafka, "nobody") as group:
             assert group
-            group.show(lambda: {0: 1})
+            group.request_commit(lambda: {0: 1})

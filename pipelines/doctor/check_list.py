@@ -90,11 +90,11 @@ class CheckResult:
 
 
 CHECKS: Final[list[DoctorCheck]] = []
-"""The checks that have registered; `pipelines.doctor.checkup` has them all."""
+"""The checks that have registered; `pipelines.doctor.check_report` has them all."""
 
 
 @dataclass(frozen=True)
-class Shelf:
+class CheckRegistrar:
     """Where the checks of a module belong.
 
     Attributes:
@@ -120,7 +120,7 @@ class Shelf:
 
         return register
 
-    def answers(self, name: str, question: str, runbook: str, fix: str, *parts: Part) -> None:
+    def register_probe_failure(self, name: str, question: str, runbook: str, fix: str, *parts: Part) -> None:
         """Register the check that finds that parts of the facts could not be asked for."""
 
         def find(facts: PipelineFacts) -> Iterable[Finding]:

@@ -6,7 +6,7 @@ import pytest
 
 from pipelines.contracts.custom_properties import FormatName
 from pipelines.errors import ContractError
-from pipelines.formats.catalog import FORMATS
+from pipelines.formats.registered_formats import FORMATS
 from pipelines.formats.schema_columns import columns_of
 from pipelines.records.reasons import REASONS
 from pipelines.registry.wire_format import WriterSchema

@@ -11,9 +11,9 @@ from pipelines.config.model import PipelineConfig
 from pipelines.delta.table_properties import (
     SPEED_FROM,
     WHOLE_FROM,
-    key_of_cluster,
-    parsed,
+    parse_property,
     properties_of_clusters,
+    property_of_cluster,
     table_property,
 )
 from pipelines.delta.tables import exists
@@ -28,7 +28,7 @@ def first_rebuildable_day(pipeline: Pipeline) -> date | None:
 
     Bronze holds all records of this day and of the days within `batch.dedup_horizon_days` of it.
     """
-    return first_rebuildable(pipeline.config, first_whole_day(pipeline))
+    return first_rebuildable(pipeline.config, first_complete_day(pipeline))
 
 
 def first_rebuildable(config: PipelineConfig, whole: date | None) -> date | None:
@@ -41,16 +41,16 @@ def first_rebuildable(config: PipelineConfig, whole: date | None) -> date | None
     return None if whole is None else whole + timedelta(days=config.batch.dedup_horizon_days)
 
 
-def require_whole(pipeline: Pipeline, days: Sequence[date]) -> None:
+def require_complete_days(pipeline: Pipeline, days: Sequence[date]) -> None:
     """Make sure that bronze still holds all records of some days and of their neighbours.
 
     Raises:
         ConfigError: retention has removed some; or Kafka had deleted some when bronze was begun.
     """
-    require_not_cut(pipeline.config, first_whole_day(pipeline), days)
+    refuse_incomplete_days(pipeline.config, first_complete_day(pipeline), days)
 
 
-def require_not_cut(config: PipelineConfig, whole: date | None, days: Sequence[date]) -> None:
+def refuse_incomplete_days(config: PipelineConfig, whole: date | None, days: Sequence[date]) -> None:
     """Make sure that all records of some days, and of their neighbours, are there.
 
     Args:
@@ -71,7 +71,7 @@ def require_not_cut(config: PipelineConfig, whole: date | None, days: Sequence[d
         )
 
 
-def first_whole_day(pipeline: Pipeline) -> date | None:
+def first_complete_day(pipeline: Pipeline) -> date | None:
     """Return the first day of which bronze lacks no record that was removed; None if none ever was.
 
     That is the latest of what bronze says of each cluster. Each has a property of its own, so that of two
@@ -82,15 +82,15 @@ def first_whole_day(pipeline: Pipeline) -> date | None:
         return None
     by_cluster = properties_of_clusters(spark, table, WHOLE_FROM)
     days = (
-        parsed(table, key_of_cluster(WHOLE_FROM, name), day, date.fromisoformat)
+        parse_property(table, property_of_cluster(WHOLE_FROM, name), day, date.fromisoformat)
         for name, day in by_cluster.items()
     )
     return max(days, default=None)
 
 
-def first_kept_day(pipeline: Pipeline, cluster: str | None = None) -> date | None:
-    """Return what bronze says of one cluster, see `first_whole_day`; of the first also for retention."""
-    return _kept_day(pipeline.spark, pipeline.table("bronze"), key_of_cluster(WHOLE_FROM, cluster))
+def first_complete_day_of_cluster(pipeline: Pipeline, cluster: str | None = None) -> date | None:
+    """Return what bronze says of one cluster, see `first_complete_day`; of the first also for retention."""
+    return _kept_day(pipeline.spark, pipeline.table("bronze"), property_of_cluster(WHOLE_FROM, cluster))
 
 
 def speed_from(pipeline: Pipeline) -> date | None:
@@ -103,7 +103,7 @@ def speed_from(pipeline: Pipeline) -> date | None:
 
 def _kept_day(spark: SparkSession, table: str, key: str) -> date | None:
     day = table_property(spark, table, key) if exists(spark, table) else None
-    return None if day is None else parsed(table, key, day, date.fromisoformat)
+    return None if day is None else parse_property(table, key, day, date.fromisoformat)
 
 
 def first_day_by_age(config: PipelineConfig, retention: timedelta, now: datetime, zone: ZoneInfo) -> date:

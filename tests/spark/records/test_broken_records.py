@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
+from pipelines.records.broken_records import SetAside
 from pipelines.records.decode import decode, events_of, routed
-from pipelines.records.set_aside import SetAside
 from tests.support.lakes import Lake, flight
 
 VALUES = [flight(), None, b"not json", b"[]", b"{", *[b"null"] * 4_100]

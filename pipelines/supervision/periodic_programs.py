@@ -17,7 +17,7 @@ import psutil
 
 from pipelines.errors import InfrastructureError
 from pipelines.supervision.child import Child, Program
-from pipelines.supervision.output import Printer, ResultTaker, StreamName
+from pipelines.supervision.output import Printer, ProgramName, ResultTaker
 from pipelines.supervision.restarts import StreamExit
 
 _KILLED_WITHIN_S: Final = 10.0
@@ -58,7 +58,7 @@ class RunResult:
     failure: str | None = None
 
 
-Take = Callable[[StreamName, RunResult], None]
+Take = Callable[[ProgramName, RunResult], None]
 """Takes what came of a run; called in the thread of its program."""
 
 

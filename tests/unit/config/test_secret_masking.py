@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.config.hiding import without_secrets
+from pipelines.config.secret_masking import without_secrets
 
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="me too" password="hu\'sh";'
 

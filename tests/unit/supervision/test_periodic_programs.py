@@ -12,8 +12,8 @@ import pytest
 
 from demo.waiting import wait_until
 from pipelines.supervision.child import Program
-from pipelines.supervision.output import Printer, StreamName, mark_text
-from pipelines.supervision.repeated import Repeated, RepeatedPrograms, RunResult
+from pipelines.supervision.output import Printer, ProgramName, label_text
+from pipelines.supervision.periodic_programs import Repeated, RepeatedPrograms, RunResult
 
 WITHIN_S = 60
 BEGUN = """
@@ -33,12 +33,12 @@ class Programs:
         self.folder, self._held = folder, held
         self.results: dict[str, list[RunResult]] = {}
 
-    def repeat(self, take: Callable[[StreamName, RunResult], None] | None = None, **then: str) -> None:
+    def repeat(self, take: Callable[[ProgramName, RunResult], None] | None = None, **then: str) -> None:
         """Runs a program of each name, which notes its process and then does as told."""
         repeated = [
             Repeated(
                 Program(
-                    StreamName(name, "lag"),
+                    ProgramName(name, "lag"),
                     (sys.executable, "-c", BEGUN.format(then=does), str(self.folder / name)),
                 ),
                 every_s=0.01,
@@ -47,9 +47,9 @@ class Programs:
             )
             for name, does in then.items()
         ]
-        self._held.enter_context(RepeatedPrograms(repeated, Printer(mark_text), take or self.take))
+        self._held.enter_context(RepeatedPrograms(repeated, Printer(label_text), take or self.take))
 
-    def take(self, name: StreamName, result: RunResult) -> None:
+    def take(self, name: ProgramName, result: RunResult) -> None:
         self.results.setdefault(name.pipeline, []).append(result)
 
     def of(self, name: str) -> list[RunResult]:
@@ -110,8 +110,8 @@ def test_a_run_that_tells_nothing_has_failed(programs: Programs, then: str, fail
 
 def test_a_program_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
     results = list[RunResult]()
-    missing = Repeated(Program(StreamName("flights", "lag"), (str(tmp_path / "no"),)), 0.01, 1.0, 0.0)
-    with RepeatedPrograms([missing], Printer(mark_text), lambda _, result: results.append(result)):
+    missing = Repeated(Program(ProgramName("flights", "lag"), (str(tmp_path / "no"),)), 0.01, 1.0, 0.0)
+    with RepeatedPrograms([missing], Printer(label_text), lambda _, result: results.append(result)):
         wait_until(lambda: len(results) > 1, "two runs", WITHIN_S)
     assert "cannot be started" in str(results[0].failure)
 
@@ -121,7 +121,7 @@ def test_whoever_takes_a_result_may_fail_and_may_take_long(
 ) -> None:
     waits = threading.Event()
 
-    def take(name: StreamName, result: RunResult) -> None:
+    def take(name: ProgramName, result: RunResult) -> None:
         programs.take(name, result)
         if name.pipeline == "weather":
             waits.wait(WITHIN_S)

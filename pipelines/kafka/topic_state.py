@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.kafka import KafkaConfig
 from pipelines.kafka.admin import Admin, admin_client
-from pipelines.kafka.topics import described, has_leader, list_offsets, topic_of, topic_settings
+from pipelines.kafka.topics import describe, has_leader, list_offsets, topic_of, topic_settings
 
 CLEANUP: Final = "cleanup.policy"
 IN_SYNC: Final = "min.insync.replicas"
@@ -23,7 +23,7 @@ _BY_BROKER: Final = "LogAppendTime"
 
 
 @dataclass(frozen=True)
-class TopicDescription:
+class TopicState:
     """A topic as its cluster keeps it.
 
     Attributes:
@@ -52,9 +52,9 @@ class TopicDescription:
         return None if text is None else int(text)
 
 
-def describe_topic(
+def read_topic_state(
     spark: SparkSession, kafka: KafkaConfig, topic: str | None = None, setting: str | None = None
-) -> TopicDescription:
+) -> TopicState:
     """Ask the cluster how it keeps a topic.
 
     Args:
@@ -70,12 +70,12 @@ def describe_topic(
     with admin_client(spark, kafka) as admin:
         options = admin.jvm.org.apache.kafka.clients.admin.DescribeTopicsOptions()
         options.includeAuthorizedOperations(True)
-        description = described(admin, kafka, topic or kafka.topic, setting, options)
+        description = describe(admin, kafka, topic or kafka.topic, setting, options)
         found = topic_of(description)
         led = [each.partition() for each in description.partitions() if has_leader(each)]
         settings = topic_settings(admin, found.name, _SETTINGS)
         by_broker = settings.get(STAMPS) == _BY_BROKER
-        return TopicDescription(
+        return TopicState(
             found.name,
             found.topic_id,
             settings,
@@ -104,6 +104,6 @@ def _newest(admin: Admin, topic: str, partitions: list[int]) -> datetime | None:
             admin.jvm.org.apache.kafka.common.TopicPartition(topic, number),
             admin.jvm.org.apache.kafka.clients.admin.OffsetSpec.maxTimestamp(),
         )
-    answers = admin.answer(admin.client.listOffsets(request).all())
+    answers = admin.get(admin.client.listOffsets(request).all())
     newest = max(int(answers[each].timestamp()) for each in answers)
     return datetime.fromtimestamp(newest / 1000, UTC) if newest >= 0 else None

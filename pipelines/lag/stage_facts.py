@@ -68,7 +68,7 @@ class TopicHealth:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class StageFacts:
     """What is known of a stage.
 
     Attributes:
@@ -79,8 +79,8 @@ class Evidence:
         planned_at: When the newest micro-batch of its checkpoint was planned; None if there is none.
         is_alive: Whether the process of that run is there; None if it is on another machine.
         refusal: Why the last start was refused, if no run was at work since.
-        lacks: The table that the stage reads, if there is none yet.
-        fed: Records that come each second, where partitions do not say; None if unknown.
+        missing_table: The table that the stage reads, if there is none yet.
+        upstream_rate: Records that come each second, where partitions do not say; None if unknown.
         usual_rate_in: Records that came each second in the hour before the last minutes; None if unknown.
         health: Of the topic, for the stage that reads it.
         wanted_executors: How many executors the configuration asks for; None if it does not say.
@@ -95,8 +95,8 @@ class Evidence:
     planned_at: datetime | None = None
     is_alive: bool | None = None
     refusal: Refusal | None = None
-    lacks: str | None = None
-    fed: float | None = None
+    missing_table: str | None = None
+    upstream_rate: float | None = None
     usual_rate_in: float | None = None
     health: TopicHealth | None = None
     wanted_executors: int | None = None
@@ -123,7 +123,11 @@ class Evidence:
     @property
     def rate_in(self) -> float | None:
         """Records that come each second; None if unknown."""
-        return self.fed if self.fed is not None else _sum([each.rate_in for each in self.partitions])
+        return (
+            self.upstream_rate
+            if self.upstream_rate is not None
+            else _sum([each.rate_in for each in self.partitions])
+        )
 
     @property
     def rate_out(self) -> float | None:
