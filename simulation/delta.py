@@ -244,8 +244,9 @@ class ModelTransaction:
         """Tables of the model have no columns."""
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        """Let the table say something of itself, by the commit."""
-        self._properties = properties
+        """Let the table say something of itself, by the commit; Delta does not write what it says already."""
+        if not properties.items() <= self._read.properties.items():
+            self._properties = properties
 
     def commit(
         self, actions: Sequence[Action], stamp: Stamp, mode: str = "Append", condition: str | None = None

@@ -29,6 +29,7 @@ from pipelines.ledger.retention_properties import first_rebuildable_day, speed_f
 from pipelines.nightly.recovery import holds_certified
 from pipelines.retention.blockers import RetentionBlocker
 from pipelines.retention.removal import from_bronze, from_quarantine, from_speed
+from pipelines.session_settings import session_settings
 from pipelines.steps import speed as speed_layer
 from pipelines.steps.maintain import maintain
 from pipelines.steps.nightly import nightly
@@ -205,7 +206,9 @@ def test_a_day_is_written_to_few_files_each_sorted_by_key(lake: Lake) -> None:
     some = spark.range(0, 100, 1, 4).selectExpr(
         "named_struct('id', hash(id)) AS booking", "date_add(DATE'2013-01-01', int(id % 2)) AS _event_date"
     )
-    by_day_and_key(some, ["booking.id"]).write.format("delta").partitionBy("_event_date").save(table)
+    # As in production: adaptive execution puts the rows of a day together.
+    with session_settings(spark, {"spark.sql.adaptive.enabled": "true"}):
+        by_day_and_key(some, ["booking.id"]).write.format("delta").partitionBy("_event_date").save(table)
     written = [str(path) for path in Path(table).glob("_event_date=*/*.parquet")]
     assert len(written) == 2
     for path in written:
