@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from pipelines.delta.epochs import Stamp
 from pipelines.ledger.bronze_state import Indexed
-from simulation.index import IndexRow, IndexWorld, ModelIndex, ModelMaking
+from simulation.index import IndexWorld
+from simulation.index_tables import IndexRow, ModelIndex, ModelMaking
 from simulation.kernel import Schedule
 from simulation.planted import Planted
 from simulation.runs import World

@@ -20,7 +20,7 @@ from pipelines.sql import literal, moment, name
 
 
 def sample_aggregate(contract: DataContract, number: int) -> Column:
-    """Return an aggregate: the first samples by coordinates, in bounded memory (`ledger.catalog.SAMPLE`).
+    """Return an aggregate: the first samples by coordinates, in bounded memory (`ledger.ops_tables.SAMPLE`).
 
     Args:
         contract: names the key, and says what may be shown of it.

@@ -1,0 +1,269 @@
+"""What runs that make and fold the index of bronze read and write: models of its table and of bronze."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from pipelines.delta.epochs import Stamp
+from pipelines.delta.fencing import claim_table, write_fenced
+from pipelines.errors import SourceError
+from pipelines.ledger.bronze_state import BronzeState, Indexed, bronze_id, is_continued, require_offsets
+from simulation.delta import Action, Change, ModelTable
+from simulation.ingest import Row, rows_of
+
+if TYPE_CHECKING:
+    from simulation.index import IndexWorld
+
+INDEX: Final = "index"
+
+
+@dataclass(frozen=True)
+class IndexRow:
+    """A row of the index, of one day and partition.
+
+    Attributes:
+        commits: the commit of each micro-batch that it counts, by the moment of its ingestion.
+        day: the event day.
+        partition: the partition.
+        offsets: the offsets that it counts, one for each record.
+        made_from: the bronze that it was made from.
+    """
+
+    commits: Mapping[datetime, int]
+    day: date
+    partition: int
+    offsets: tuple[int, ...]
+    made_from: Indexed
+
+    @property
+    def commit(self) -> int:
+        """The newest of its commits."""
+        return max(self.commits.values())
+
+
+@dataclass(frozen=True)
+class ModelIndex:
+    """What the index says of bronze at a version."""
+
+    version: int
+    bronze_id: str
+    rows: Sequence[IndexRow]
+
+    def until(self, version: int) -> "ModelIndex":
+        """Return what it said at an earlier version, as `BronzeIndex.until`."""
+        rows = [row for row in self.rows if row.made_from.until <= version or row.commit <= version]
+        return replace(self, rows=rows)
+
+    def counts(self) -> Counter[tuple[date, int, int]]:
+        """Return how often it counts each record: its day, partition and offset."""
+        return Counter((row.day, row.partition, offset) for row in self.rows for offset in row.offsets)
+
+
+class IndexTable(ModelTable):
+    """The table of the index."""
+
+    def replace(self, stamp: Stamp, gone: Callable[[IndexRow], bool], rows: Sequence[IndexRow]) -> int:
+        """Write rows in place of others, as one commit that carries a stamp; return its version."""
+
+        def save() -> None:
+            transaction = self.begin()
+            if transaction.number_taken(stamp.application) >= stamp.number:
+                return
+            old = [file for file in transaction.read_days([INDEX]) if gone(file["rows"])]
+            actions: list[Action] = [transaction.removed(file) for file in old]
+            actions += [transaction.added(self.log.file(INDEX, row)) for row in rows]
+            transaction.put(Change(actions, "WRITE", stamp.note, (stamp.application, stamp.number)))
+
+        return write_fenced(self, save, stamp)
+
+    def rows_at(self, version: int) -> list[IndexRow]:
+        """Return its rows at a version."""
+        return [file["rows"] for file in self.log.versions[version].files.values()]
+
+
+class ModelMaking:
+    """One making of the index, see `pipelines.ledger.index_making.IndexLake`."""
+
+    def __init__(self, world: "IndexWorld", version: int) -> None:
+        self.world, self.version = world, version
+        self.table = IndexTable(world.kernel, world.index)
+        at = self.table.version()
+        self.stored = self.table.rows_at(at)
+        self.indexed = max((row.made_from for row in self.stored), key=lambda each: each.until, default=None)
+        self.bronze: BronzeState = self._look("state", partial(world.state, version))
+        self.is_same = self.indexed is not None and self.continues(self.indexed)
+        self.bronze_id = bronze_id(self.bronze, self.indexed, is_same=self.is_same)
+        self.made_for = f"{self.bronze_id} {self.bronze.whole_from}"
+
+    def _look(self, label: str, action: Any) -> Any:
+        return self.world.kernel.effect(f"bronze: {label}", action)
+
+    def continues(self, indexed: Indexed) -> bool:
+        """Return whether bronze continues the table that the index was made from."""
+        found: bool = self._look("log", lambda: is_continued(self.bronze, indexed, self.world.hash_of))
+        return found
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the index has rows."""
+        return self.indexed is not None
+
+    @property
+    def known_until(self) -> int | None:
+        """The newest version that it knows; None if it holds for another bronze."""
+        if self.indexed is None or self.indexed.made_for != self.made_for:
+            return None
+        return self.indexed.until
+
+    def as_known(self) -> ModelIndex:
+        """Return what the rows that are there say of the version."""
+        return self._index(self.stored).until(self.version)
+
+    def came_after(self, version: int) -> list[IndexRow] | None:
+        """Return the rows of what came after a version; None if that can no longer be told."""
+        found: list[IndexRow] | None = self._look(f"changes after {version}", partial(self._came, version))
+        return found
+
+    def _came(self, after: int) -> list[IndexRow] | None:
+        log = self.world.bronze_log
+        if after < self.world.cleaned or len(log.versions) <= self.version:
+            return None
+        came = list[tuple[Row, int]]()
+        for version in log.versions[after + 1 : self.version + 1]:
+            if version.commit.operation != "OPTIMIZE":
+                before = {row.record.number for row in rows_of(log, version.commit.version - 1)}
+                # Delta reads the change feed of a DELETE, and otherwise the files that were added.
+                files = [version.files[path] for path, _ in sorted(version.added)]
+                rows = [row for file in files for row in file["rows"]]
+                is_delete = version.commit.operation == "DELETE"
+                came += [
+                    (row, version.commit.version)
+                    for row in rows
+                    if not (is_delete and row.record.number in before)
+                ]
+        return self._rows(came)
+
+    def of_all(self) -> list[IndexRow]:
+        """Return the rows of all that bronze has."""
+        known = (
+            {at: commit for row in self.stored for at, commit in row.commits.items()} if self.is_same else {}
+        )
+        rows = self._all()
+        return self._rows([(row, known.get(row.ingested_at, self.version)) for row in rows])
+
+    def _all(self) -> list[Row]:
+        def read() -> list[Row]:
+            if len(self.world.bronze_log.versions) <= self.version:
+                raise SourceError(f"bronze: there is no version {self.version} any more")
+            return rows_of(self.world.bronze_log, self.version)
+
+        found: list[Row] = self._look(f"read version {self.version}", read)
+        return found
+
+    def _rows(self, came: Sequence[tuple[Row, int]]) -> list[IndexRow]:
+        state = self.bronze
+        made_from = Indexed(
+            self.made_for, self.version, self.bronze_id, state.commit, state.topic_id, state.whole_from
+        )
+        parts = dict[tuple[int, date, int], list[Row]]()
+        for row, commit in came:
+            parts.setdefault((commit, row.record.day, row.record.partition), []).append(row)
+        return [
+            IndexRow(
+                {row.ingested_at: commit for row in rows},
+                day,
+                partition,
+                tuple(row.record.offset for row in rows),
+                made_from,
+            )
+            for (commit, day, partition), rows in parts.items()
+        ]
+
+    def is_empty(self, rows: list[IndexRow]) -> bool:
+        """Return whether these are none."""
+        return not rows
+
+    def beside(self, rows: list[IndexRow]) -> ModelIndex:
+        """Return the rows that are there and others."""
+        return self._index([*self.stored, *rows])
+
+    def alone(self, rows: list[IndexRow]) -> ModelIndex:
+        """Return rows in place of those that are there."""
+        return self._index(rows)
+
+    def written(self, rows: list[IndexRow], after: int | None, stamp: Stamp) -> ModelIndex:
+        """Write rows in place of those that know bronze after a version; None for all that are there."""
+
+        def is_gone(row: IndexRow) -> bool:
+            return after is None or row.made_from.until > after
+
+        return self._index(self.table.rows_at(self.table.replace(stamp, is_gone, rows)))
+
+    def counted(self, index: ModelIndex) -> tuple[int, int]:
+        """Return how many records the index counts."""
+        return index.counts().total(), 0
+
+    def in_bronze(self) -> tuple[int, int]:
+        """Return how many records bronze has."""
+        return len(self._all()), 0
+
+    def require_known_offsets(self) -> None:
+        """Make sure that bronze has every offset that the index knows."""
+        if self.indexed is not None:
+            require_offsets(self.bronze, self.indexed, self._lacking)
+
+    def _lacking(self) -> list[str]:
+        there = {(row.record.partition, row.record.offset) for row in self._all()}
+        known = {(partition, offset) for _, partition, offset in self._index(self.stored).counts()}
+        return [f"{partition}@{offset}" for partition, offset in sorted(known - there)]
+
+    def _index(self, rows: Sequence[IndexRow]) -> ModelIndex:
+        return ModelIndex(self.version, self.bronze_id, rows)
+
+
+class ModelFolding:
+    """The old rows of the index, see `pipelines.ledger.index_making.FoldedLake`."""
+
+    def __init__(self, world: "IndexWorld") -> None:
+        self.world, self.table = world, IndexTable(world.kernel, world.index)
+        self.before = world.time() - timedelta(minutes=1)
+
+    def claim(self, stamp: Stamp) -> None:
+        """Make the index refuse the commits of all earlier epochs."""
+        claim_table(self.table, stamp)
+
+    def is_old(self, row: IndexRow) -> bool:
+        """Return whether a row is to be folded."""
+        return max(row.commits) < self.before
+
+    def old(self) -> list[IndexRow] | None:
+        """Return the rows that are to be folded; None if there are none."""
+        return [row for row in self.table.rows_at(self.table.version()) if self.is_old(row)] or None
+
+    def fold(self, rows: list[IndexRow]) -> list[IndexRow]:
+        """Return one row for each day and partition, and span between two versions that verdicts name."""
+        parts = dict[tuple[int, date, int], list[IndexRow]]()
+        for row in rows:
+            span = sum(row.commit > version for version in self.world.verdicts)
+            parts.setdefault((span, row.day, row.partition), []).append(row)
+        return [
+            IndexRow(
+                {at: commit for row in each for at, commit in row.commits.items()},
+                day,
+                partition,
+                tuple(offset for row in each for offset in row.offsets),
+                max((row.made_from for row in each), key=lambda made_from: made_from.until),
+            )
+            for (_, day, partition), each in parts.items()
+        ]
+
+    def count(self, rows: list[IndexRow]) -> int:
+        """Return how many rows these are."""
+        return len(rows)
+
+    def replace(self, folded: list[IndexRow], stamp: Stamp) -> None:
+        """Write folded rows in place of the old ones."""
+        self.table.replace(stamp, self.is_old, folded)

@@ -1,0 +1,132 @@
+"""Backfills beside upkeep: their lease, and what they bring to bronze."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from pipelines.delta.backfill_writer import BackfillWriter, IngestCheckpoint, newest_ingestion
+from pipelines.delta.epochs import Stamp, application
+from pipelines.delta.fencing import claim_table, write_fenced
+from pipelines.delta.table_properties import WHOLE_FROM
+from pipelines.ledger.lease_holders import HeldLease
+from pipelines.ledger.lease_terms import LeaseTerm, take
+from pipelines.spark.checkpoints import QueryFiles
+from simulation.ingest import BronzeTransaction, Row, rows_of
+from simulation.kernel import Process
+from simulation.nightly import LIMITS, ModelMachine
+from simulation.topic import Sent
+
+if TYPE_CHECKING:
+    from simulation.retention import RetentionWorld
+
+
+class _BackfillLease:
+    """The row of the lease of backfills."""
+
+    def __init__(self, world: "RetentionWorld") -> None:
+        self._table, self._bronze = world.table(world.backfills), world.table(world.bronze_log)
+        self.name = f"{world.config.name}@backfill"
+
+    def number(self) -> int:
+        """Return the highest number that the table has taken."""
+        return self._table.number_taken(application(self.name))
+
+    def held(self) -> HeldLease | None:
+        """Return what the row says."""
+        rows = [file["rows"] for file in self._table.begin().files.values()]
+        return rows[0] if rows else None
+
+    def fenced_numbers(self) -> list[int]:
+        """Return the highest number that bronze has taken."""
+        return [self._bronze.number_taken(application(self.name))]
+
+    def write(self, held: HeldLease, stamp: Stamp) -> None:
+        """Write the row by a commit that carries a stamp."""
+        table = self._table
+        write_fenced(table, table.saver(stamp, [self.name], lambda: [table.log.file(self.name, held)]), stamp)
+
+
+@contextmanager
+def hold_backfills(world: "RetentionWorld", process: Process) -> Iterator[LeaseTerm]:
+    """Hold the lease of backfills, as `pipelines.ledger.leases.backfill_lease`; nobody renews it."""
+    term = take(_BackfillLease(world), ModelMachine(world, process), LIMITS, process.name)
+    try:
+        claim_table(world.table(world.bronze_log), term.stamp("claim"))
+        yield term
+    finally:
+        term.give_back()
+
+
+class ModelBronze:
+    """What a backfill writes to, see `pipelines.delta.backfill_writer.BackfillTable`; ingest stands still."""
+
+    def __init__(self, world: "RetentionWorld") -> None:
+        self.world, self.bronze, self.kernel = world, world.bronze_log, world.kernel
+
+    def begin(self) -> BronzeTransaction:
+        """Begin a transaction."""
+        return BronzeTransaction(self)  # type: ignore[arg-type]
+
+    def write(self, draft: BronzeTransaction, records: Sequence[Sent], at: datetime) -> int:
+        """Write records as of a moment to a file that no commit names; return how many."""
+        return draft.write(tuple(Row(record, at) for record in records))
+
+    def files(self) -> QueryFiles:
+        """There is no query."""
+        return QueryFiles("checkpoint", None, 0, None, {})
+
+    def plan(self, batch: int) -> None:
+        """There is none."""
+
+    def others(self) -> Sequence[IngestCheckpoint]:
+        """Return none: there is one cluster."""
+        return ()
+
+    def newest_since(self, moment: datetime) -> datetime | None:
+        """Return the newest ingestion in bronze."""
+        rows: list[Row] = self.kernel.effect("bronze: newest ingestion", lambda: rows_of(self.bronze))
+        return max((row.ingested_at for row in rows), default=None)
+
+    def whole_from(self) -> str | None:
+        """Return what bronze says of the first day that retention has left whole."""
+        found: str | None = self.kernel.effect(
+            "bronze: whole from", lambda: self.bronze.newest.properties.get(WHOLE_FROM)
+        )
+        return found
+
+    def number_taken(self, application: str) -> int:
+        """Return the last number of an application that bronze has taken."""
+        return self.begin().number_taken(application)
+
+    def now(self) -> datetime:
+        """Return the time."""
+        return self.world.time()
+
+    def elapsed_s(self) -> float:
+        """Return the seconds of the kernel."""
+        return self.kernel.now
+
+    def pause(self, seconds: float) -> None:
+        """Wait."""
+        self.kernel.sleep(1, "backfill: waits")
+
+
+def copy_lost(world: "RetentionWorld", process: Process) -> None:
+    """Append to bronze what it lacks, as `pipelines.kafka.backfill_run.copy_missing` does."""
+    table = ModelBronze(world)
+    whole_from = table.whole_from()
+    with world.hold_backfills(world, process) as term:
+        held = world.kernel.effect("bronze: what it lacks", lambda: rows_of(world.bronze_log))
+        offsets = {(row.record.partition, row.record.offset) for row in held}
+        first = {n: min(at for number, at in offsets if number == n) for n, _ in offsets}
+        lacking = [
+            record
+            for record in world.lost
+            if (record.partition, record.offset) not in offsets
+            # What retention has removed is not read again.
+            and (whole_from is None or record.offset >= first.get(record.partition, 0))
+        ]
+        writer = BackfillWriter("bronze", 2, table, newest_ingestion(table), whole_from, term.require)
+        if lacking:
+            writer.append(lacking, term.stamp("backfill"))
