@@ -230,12 +230,9 @@ def test_a_day_that_can_no_longer_be_certified_keeps_no_other_in_the_speed_layer
 def test_bronze_keeps_its_records_while_a_backfill_is_at_work(lake: Lake) -> None:
     """What it brings would go with the records around it, unread and in no certified day."""
     lake.ingest([on(1, 1), on(12, 2)])
-    stream(lake)
-    nightly(lake.pipeline, "run", [ONE, date(2013, 1, 12)])
     with backfill_lease(lake.pipeline, "backfill"):
         counts, said = upkeep(lake)
-        assert counts["bronze_rows"] == 0
-        assert "bronze: kept from 1970-01-01 on: a backfill is at work" in said
-    assert lake.count("bronze") == 2
-    counts, _ = upkeep(lake)
-    assert (counts["bronze_rows"], lake.count("bronze")) == (1, 1)
+    assert (counts["bronze_rows"], lake.count("bronze")) == (0, 2)
+    # It is asked for first, so what else keeps records is not looked for.
+    assert "bronze: kept from 1970-01-01 on: a backfill is at work" in said
+    assert "not certified" not in said

@@ -134,7 +134,7 @@ def test_a_driver_in_a_container_has_all_that_it_needs_and_an_executor_is_killed
     assert int(summary["racks"]["placement"]["rackBatchesPlaced"]) > 0
 
     jobs.run("speed_stream", "--once")
-    assert jobs.run("nightly_batch", "--date", "2013-01-01")["certified"] == 1
+    assert jobs.run("nightly_batch", "--date", "2013-01-01")["days"] == {"2013-01-01": "certified"}
     jobs.run("publish_stream", "--once")
 
     def rows(layer: str) -> Any:
