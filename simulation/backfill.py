@@ -23,6 +23,7 @@ from pipelines.kafka.ingest_position import continuation
 from pipelines.kafka.missing_offsets import Block, Blocks, MissingRange
 from pipelines.ledger.lease_holders import HeldLease, Holder
 from pipelines.ledger.lease_terms import LeaseLimits, LeaseTerm, take
+from pipelines.ledger.lease_terms import Machine as LeaseMachine
 from pipelines.spark.ingest_plans import MicroBatchPlan
 from simulation.delta import Change, ModelLog, ModelTable, Version
 from simulation.ingest import BronzeTransaction, ModelCheckpoint, ModelIngest, ModelQuery, Row, rows_of
@@ -161,10 +162,8 @@ class ModelBackfill(ModelIngest):
 class LeaseRow:
     """The row of the lease of backfills, see `pipelines.ledger.lease_terms.LeaseTable`."""
 
-    def __init__(self, world: "BackfillWorld") -> None:
-        self._table = ModelTable(world.kernel, world.leases)
-        self._bronze = ModelTable(world.kernel, world.bronze)
-        self.name = _LEASE
+    def __init__(self, leases: ModelTable, bronze: ModelTable) -> None:
+        self._table, self._bronze, self.name = leases, bronze, _LEASE
 
     def number(self) -> int:
         """Return the highest number that the table has taken."""
@@ -183,6 +182,11 @@ class LeaseRow:
         """Write the row by a commit that carries a stamp."""
         table = self._table
         write_fenced(table, table.saver(stamp, [self.name], lambda: [table.log.file(self.name, held)]), stamp)
+
+
+def lease_tables(world: "BackfillWorld") -> tuple[ModelTable, ModelTable]:
+    """Return the table of leases, and bronze, whose commits carry the epochs."""
+    return ModelTable(world.kernel, world.leases), ModelTable(world.kernel, world.bronze)
 
 
 class Machine:
@@ -205,14 +209,22 @@ class Machine:
 
 
 @contextmanager
-def hold(world: "BackfillWorld", process: Process) -> Iterator[LeaseTerm]:
-    """Hold the lease of backfills, as `pipelines.ledger.leases.backfill_lease`; nobody renews it."""
-    term = take(LeaseRow(world), Machine(world, process), LIMITS, process.name)
+def hold_row(row: LeaseRow, bronze: ModelTable, machine: LeaseMachine, run: str) -> Iterator[LeaseTerm]:
+    """Hold a lease of backfills, whose epoch bronze is claimed for; nobody renews it."""
+    term = take(row, machine, LIMITS, run)
     try:
-        claim_table(ModelTable(world.kernel, world.bronze), term.stamp("claim"))
+        claim_table(bronze, term.stamp("claim"))
         yield term
     finally:
         term.give_back()
+
+
+@contextmanager
+def hold(world: "BackfillWorld", process: Process) -> Iterator[LeaseTerm]:
+    """Hold the lease of backfills, as `pipelines.ledger.leases.backfill_lease`; nobody renews it."""
+    leases, bronze = lease_tables(world)
+    with hold_row(LeaseRow(leases, bronze), bronze, Machine(world, process), process.name) as term:
+        yield term
 
 
 Hold = Callable[["BackfillWorld", Process], Any]

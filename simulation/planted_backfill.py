@@ -11,7 +11,7 @@ from pipelines.kafka.missing_offsets import MissingRange
 from pipelines.ledger.lease_holders import HeldLease
 from pipelines.ledger.lease_terms import LeaseTerm, take
 from pipelines.spark.ingest_plans import MicroBatchPlan
-from simulation.backfill import LIMITS, BackfillWorld, LeaseRow, Machine, ModelBackfill, hold
+from simulation.backfill import LIMITS, BackfillWorld, LeaseRow, Machine, ModelBackfill, hold, lease_tables
 from simulation.ingest import BronzeTransaction
 from simulation.kernel import Process, Schedule
 from simulation.planted import Planted
@@ -79,13 +79,13 @@ class _AnyLease(LeaseRow):
 @contextmanager
 def _unfenced(world: BackfillWorld, process: Process) -> Iterator[LeaseTerm]:
     """Give the lease to whoever asks, and do not claim bronze for its epoch."""
-    yield take(_AnyLease(world), Machine(world, process), LIMITS, process.name)
+    yield take(_AnyLease(*lease_tables(world)), Machine(world, process), LIMITS, process.name)
 
 
 @contextmanager
 def _not_claimed(world: BackfillWorld, process: Process) -> Iterator[LeaseTerm]:
     """Do not claim bronze with the lease."""
-    term = take(LeaseRow(world), Machine(world, process), LIMITS, process.name)
+    term = take(LeaseRow(*lease_tables(world)), Machine(world, process), LIMITS, process.name)
     try:
         yield term
     finally:

@@ -6,56 +6,25 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pipelines.delta.backfill_writer import BackfillWriter, IngestCheckpoint, newest_ingestion
-from pipelines.delta.epochs import Stamp, application
-from pipelines.delta.fencing import claim_table, write_fenced
 from pipelines.delta.table_properties import WHOLE_FROM
-from pipelines.ledger.lease_holders import HeldLease
-from pipelines.ledger.lease_terms import LeaseTerm, take
+from pipelines.ledger.lease_terms import LeaseTerm
 from pipelines.spark.checkpoints import QueryFiles
+from simulation.backfill import LeaseRow, hold_row
 from simulation.ingest import BronzeTransaction, Row, rows_of
 from simulation.kernel import Process
-from simulation.nightly import LIMITS, ModelMachine
+from simulation.nightly import ModelMachine
 from simulation.topic import Sent
 
 if TYPE_CHECKING:
     from simulation.retention import RetentionWorld
 
 
-class _BackfillLease:
-    """The row of the lease of backfills."""
-
-    def __init__(self, world: "RetentionWorld") -> None:
-        self._table, self._bronze = world.table(world.backfills), world.table(world.bronze_log)
-        self.name = f"{world.config.name}@backfill"
-
-    def number(self) -> int:
-        """Return the highest number that the table has taken."""
-        return self._table.number_taken(application(self.name))
-
-    def held(self) -> HeldLease | None:
-        """Return what the row says."""
-        rows = [file["rows"] for file in self._table.begin().files.values()]
-        return rows[0] if rows else None
-
-    def fenced_numbers(self) -> list[int]:
-        """Return the highest number that bronze has taken."""
-        return [self._bronze.number_taken(application(self.name))]
-
-    def write(self, held: HeldLease, stamp: Stamp) -> None:
-        """Write the row by a commit that carries a stamp."""
-        table = self._table
-        write_fenced(table, table.saver(stamp, [self.name], lambda: [table.log.file(self.name, held)]), stamp)
-
-
 @contextmanager
 def hold_backfills(world: "RetentionWorld", process: Process) -> Iterator[LeaseTerm]:
     """Hold the lease of backfills, as `pipelines.ledger.leases.backfill_lease`; nobody renews it."""
-    term = take(_BackfillLease(world), ModelMachine(world, process), LIMITS, process.name)
-    try:
-        claim_table(world.table(world.bronze_log), term.stamp("claim"))
+    leases, bronze = world.table(world.backfills), world.table(world.bronze_log)
+    with hold_row(LeaseRow(leases, bronze), bronze, ModelMachine(world, process), process.name) as term:
         yield term
-    finally:
-        term.give_back()
 
 
 class ModelBronze:

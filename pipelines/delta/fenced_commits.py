@@ -117,7 +117,7 @@ def delete_rows_fenced(
     properties: Mapping[str, str],
     stamps: Callable[[str], Stamp],
 ) -> int:
-    """Delete rows of a Delta table, as one commit; return the version of the table that it made.
+    """Delete rows of a Delta table, by a commit of properties and one of the deletion; return its version.
 
     Args:
         spark: the session.
