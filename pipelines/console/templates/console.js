@@ -1,5 +1,5 @@
 "use strict";
-// Renews the page in place: what did not change stays, and with it focus, scrolling and what is unfolded.
+// Refreshes the page in place: what did not change stays, and with it focus, scrolling and what is unfolded.
 (() => {
   const root = document.documentElement;
   const alarm = document.getElementById("unreachable");

@@ -219,7 +219,7 @@ def test_a_page_renews_itself_by_script_or_without_and_can_be_told_not_to() -> N
     assert meta(overview(SMALL)) == ["30"]
     assert 'href="?refresh=off"' in overview(SMALL)
     assert meta(overview(SMALL, STILL)) == []
-    assert "Not renewed" in overview(SMALL, STILL)
+    assert "Not refreshed" in overview(SMALL, STILL)
     assert meta(overview(SMALL, FILES)) == []
     assert "This is a file: it does not change" in overview(SMALL, FILES)
     assert "fetch(location.href" in script()
