@@ -8,7 +8,7 @@ from pyspark.sql.types import DataType
 
 from pipelines.formats.json_columns import JsonColumns
 from pipelines.formats.value_format import DOCUMENT, DocumentFault
-from pipelines.registry.wire_format import Writers, WriterSchema
+from pipelines.registry.wire_format import WireFormat, Writers, WriterSchema
 
 
 class PlainJson:
@@ -38,6 +38,6 @@ class PlainJson:
         """See `ValueFormat.document_faults`."""
         return []
 
-    def text(self) -> str:
+    def text(self, wire_format: WireFormat) -> str:
         """See `ValueFormat.text`."""
         return "CAST(_value AS STRING)"

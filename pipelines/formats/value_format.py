@@ -7,7 +7,7 @@ from typing import Final, Literal, Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
 
-from pipelines.registry.wire_format import Writers, WriterSchema
+from pipelines.registry.wire_format import WireFormat, Writers, WriterSchema
 
 DOCUMENT: Final = "_document"
 
@@ -70,7 +70,7 @@ class ValueFormat(Protocol):
 
         Args:
             envelopes: Rows with `_value binary`.
-            writers: The schemas that are known, by id.
+            writers: The schemas that are known, and how values name them.
         """
         ...
 
@@ -82,6 +82,6 @@ class ValueFormat(Protocol):
         """Return what can be wrong, in the order in which it is looked for."""
         ...
 
-    def text(self) -> str | None:
+    def text(self, wire_format: WireFormat) -> str | None:
         """Return SQL over `_value` for the JSON text that was sent; None if values are no text."""
         ...

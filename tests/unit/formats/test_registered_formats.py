@@ -9,7 +9,8 @@ from pipelines.errors import ContractError
 from pipelines.formats.registered_formats import FORMATS
 from pipelines.formats.schema_columns import columns_of
 from pipelines.records.reasons import REASONS
-from pipelines.registry.wire_format import WriterSchema
+from pipelines.registry.confluent import CONFLUENT
+from pipelines.registry.wire_format import Writers, WriterSchema
 
 
 def test_each_format_of_a_contract_is_there() -> None:
@@ -23,7 +24,7 @@ def test_a_schema_is_of_one_format() -> None:
 
 @pytest.mark.parametrize("name", ["avro", "json_schema"])
 def test_what_is_wrong_with_a_framed_value_has_a_reason_that_people_can_read(name: FormatName) -> None:
-    faults = FORMATS[name].document_faults({"7": WriterSchema("7", "AVRO", '"string"')})
+    faults = FORMATS[name].document_faults(Writers({"7": WriterSchema("7", "AVRO", '"string"')}, CONFLUENT))
     assert faults
     assert {fault.reason for fault in faults} <= set(REASONS)
 
