@@ -30,6 +30,7 @@ class Avro:
         "org.apache.avro.limits.bytes.maxLength": str(64 * 2**20),
         "org.apache.avro.limits.collectionItems.maxLength": "1000000",
     }
+    jar_classes: Mapping[str, str] = {"Avro": "org/apache/spark/sql/avro/AvroDataToCatalyst.class"}
     has_shortest_doubles = True
 
     def columns(self, schema_text: str) -> DataType:

@@ -16,6 +16,7 @@ class PlainJson:
 
     schema_kind: str | None = None
     java_options: Mapping[str, str] = {}
+    jar_classes: Mapping[str, str] = {}
     has_shortest_doubles = False
 
     def columns(self, schema_text: str) -> DataType:

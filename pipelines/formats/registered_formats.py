@@ -5,7 +5,6 @@ from typing import Final
 
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.contracts.custom_properties import FormatName
 from pipelines.formats.avro import Avro
 from pipelines.formats.framed_json import FramedJson
 from pipelines.formats.plain_json import PlainJson
@@ -13,7 +12,7 @@ from pipelines.formats.value_format import ValueFormat
 from pipelines.registry.schema_registry import open_registry, registry_of
 from pipelines.registry.wire_format import UNFRAMED, WireFormat
 
-FORMATS: Final[Mapping[FormatName, ValueFormat]] = {
+FORMATS: Final[Mapping[str, ValueFormat]] = {
     "json": PlainJson(),
     "avro": Avro(),
     "json_schema": FramedJson(),
@@ -47,3 +46,8 @@ def wire_format_of(config: PipelineConfig, contract: DataContract) -> WireFormat
 def java_options() -> dict[str, str]:
     """Return the system properties of all formats, which the driver's JVM gets."""
     return {key: value for each in FORMATS.values() for key, value in each.java_options.items()}
+
+
+def jar_classes() -> dict[str, str]:
+    """Return a class file of each jar that formats need, by what messages call the jar."""
+    return {name: path for each in FORMATS.values() for name, path in each.jar_classes.items()}

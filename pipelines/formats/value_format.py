@@ -35,12 +35,14 @@ class ValueFormat(Protocol):
     Attributes:
         schema_kind: The registry's kind of the schemas that values name; None if values name no schema.
         java_options: System properties that each JVM that decodes values needs.
+        jar_classes: A class file of each further jar that it needs, by what messages call the jar.
         has_shortest_doubles: Whether a double is sent as the shortest decimal number that is read as itself,
             so that an exponent in it means nothing.
     """
 
     schema_kind: str | None
     java_options: Mapping[str, str]
+    jar_classes: Mapping[str, str]
     has_shortest_doubles: bool
 
     def columns(self, schema_text: str) -> DataType:
