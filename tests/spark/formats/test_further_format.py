@@ -11,10 +11,16 @@ from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
 from pipelines.formats.registered_formats import FORMATS, format_of
+from pipelines.ledger.decoding import decode_all
+from pipelines.ledger.writer_schemas import kept_schemas
+from pipelines.lineage.key_filter import asked_key
 from pipelines.publishing.kafka_records import messages
 from pipelines.records.decode import decode, valid
+from pipelines.registry.confluent import ConfluentRegistry
 from pipelines.registry.event_schema import AvroValues, avro_schema
 from pipelines.registry.wire_format import Writers, WriterSchema
+from pipelines.steps.explain import explain
+from pipelines.steps.speed import speed
 from tests.support.avro import framed
 from tests.support.further_format import BY_UUID, FURTHER, KIND, SCHEMA_ID, HexJson, written
 from tests.support.lakes import Lake, flight
@@ -63,3 +69,25 @@ def test_what_is_published_names_its_schema_in_the_wire_format(lake: Lake) -> No
     published = messages(decoded, lake.contract, avro=avro).withColumnRenamed("value", "_value")
     (row,) = published.select(F.expr(BY_UUID.schema_id).alias("id")).collect()
     assert row["id"] == SCHEMA_ID
+
+
+def test_streams_and_explanations_take_the_wire_format_from_the_client_of_the_registry(
+    lake: Lake, make_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ConfluentRegistry, "wire_format", BY_UUID)
+    monkeypatch.setattr(ConfluentRegistry, "schema", lambda _, schema_id: WRITERS.schemas.get(schema_id))
+    lake = make_lake("registry.url=http://registry", contract=lake.contract)
+    values = [written(flight()), written(flight() + b" {}"), written(flight(flight=2), OTHER_ID)]
+    lake.ingest(values)
+
+    counts = speed(lake.pipeline, once=True).counts
+
+    assert (counts.records, counts.rows, counts.quarantined) == (3, 1, 2)
+    assert {schema.id: schema.kind for schema in kept_schemas(lake.pipeline).values()} == {
+        SCHEMA_ID: KIND,
+        OTHER_ID: "UNKNOWN",
+    }
+    # The key of a broken record is read in what was sent.
+    found = explain(lake.pipeline, asked_key(lake.contract, ["carrier=UA", "flight=1545"]), 20)
+    assert [facts.reason for facts, _ in found.records] == [None, "malformed_json"]
+    assert decode_all(lake.pipeline, lake.envelopes(values)).where("_valid").count() == 1
