@@ -22,7 +22,7 @@ from benchmarks.aged_tables import Age, Aged
 from benchmarks.volume import Volume
 from benchmarks.work import PIPELINE
 from pipelines.config.loader import load_config
-from pipelines.contracts.contract import load_contract
+from pipelines.formats.contract_files import load_contract
 from pipelines.runtime.processes import graceful_shutdown
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.session import spark_session

@@ -278,7 +278,7 @@ class Aged:
             append(self._cast(self._events(nth), BRONZE), self.pipeline.table("bronze"))
         after = f"_ingested_at >= TIMESTAMP'{self.age.first} 00:00:00Z'"
         rows = read(self.pipeline.spark, self.pipeline.table("bronze")).where(after)
-        routes = routed(decode(rows, contract, self.pipeline.config.decode.max_future, {}), contract)
+        routes = routed(decode(rows, contract, self.pipeline.config.decode.max_future), contract)
         events = events_of(routes, contract).dropDuplicates(["sequence"])
         append(events.repartition("_event_date"), self.pipeline.table("speed"))
         append(first_try(broken_of(routes, contract)), self.pipeline.table("quarantine"))

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import read
 from pipelines.records.decode import VALID, decode, valid
+from pipelines.registry.confluent import CONFLUENT
 from pipelines.registry.wire_format import NO_WRITERS, Writers, WriterSchema
 from pipelines.spark.pipeline import Pipeline
 
@@ -28,7 +29,7 @@ _AVRO: Final = """
   {"name": "channel", "type": ["null", "string"]}
 ]}
 """
-_WRITERS: Final[Writers] = {str(_ID): WriterSchema(str(_ID), "AVRO", _AVRO)}
+_WRITERS: Final = Writers({str(_ID): WriterSchema(str(_ID), "AVRO", _AVRO)}, CONFLUENT)
 
 
 def avro_table(config: PipelineConfig) -> str:

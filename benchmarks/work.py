@@ -23,7 +23,8 @@ from benchmarks.progress import watch
 from benchmarks.volume import Volume
 from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import DataContract, load_contract
+from pipelines.contracts.contract import DataContract
+from pipelines.formats.contract_files import load_contract
 from pipelines.runtime.java import use_java
 from pipelines.runtime.own_jar import spark_jars
 from pipelines.spark.pipeline import Pipeline

@@ -12,8 +12,9 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from pyspark.sql import SparkSession
 
 from pipelines.config.loader import load_config
-from pipelines.contracts.contract import DataContract, load_contract
+from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import DayRule
+from pipelines.formats.contract_files import load_contract
 from pipelines.runtime.local_broker import broker as running_broker
 from pipelines.runtime.processes import graceful_shutdown
 from pipelines.spark.pipeline import Pipeline

@@ -10,9 +10,9 @@ import click
 from pipelines.cli.contract_git import gone, in_use
 from pipelines.cli.contract_registry import REGISTRY, against_producers, refuse_half
 from pipelines.cli.options import once, place_options
-from pipelines.contracts.contract import load_contract
 from pipelines.contracts.diff import BOTH, Change, contract_changes
 from pipelines.errors import ConfigError, ContractError
+from pipelines.formats.contract_files import load_contract
 
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 _FOLDER: Final = Path("data_contracts")

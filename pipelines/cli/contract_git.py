@@ -5,8 +5,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipelines.contracts.contract import DataContract, load_contract
+from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError, ContractError
+from pipelines.formats.contract_files import load_contract
 
 
 def in_use(path: Path, identifier: str, against: str) -> DataContract | None:

@@ -62,17 +62,18 @@ def against_producers(files: tuple[Path, ...], **options: Any) -> tuple[Path, li
         raise ConfigError(f"{', '.join(others)}: expected no file, or {path}, the contract of {config.name}")
     if not names_schemas(contract):
         raise ConfigError(
-            f"{path}: valueFormat json: values have no schema id, so a registry does not have their schema;"
-            " compare with a git revision or a file"
+            f"{path}: valueFormat {contract.value_format}: values have no schema id, so a registry does not"
+            " have their schema; compare with a git revision or a file"
         )
-    registry, subject = registry_of(config, contract), f"{config.kafka.topic}-value"
-    schema = open_registry(registry).latest(subject)
+    url, registry = registry_of(config, contract).url, open_registry(registry_of(config, contract))
+    subject = registry.subject_of(config.kafka.topic)
+    schema = registry.latest(subject)
     if schema is None:
         raise ConfigError(
-            f"registry.url: {registry.url} has no subject {subject}; expected the one that producers of the"
-            " topic register their schema under (Confluent's TopicNameStrategy); see kafka.topic"
+            f"registry.url: {url} has no subject {subject}; expected the one that producers of the"
+            f" topic register their schema under ({registry.subject_naming}); see kafka.topic"
         )
     try:
         return path, producer_changes(contract, schema)
     except ContractError as error:
-        raise ContractError(f"registry.url: {registry.url}: subject {subject}: {error}") from None
+        raise ContractError(f"registry.url: {url}: subject {subject}: {error}") from None

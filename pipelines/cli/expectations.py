@@ -7,9 +7,9 @@ import click
 
 from pipelines.cli.options import once, place_options
 from pipelines.config.loader import load_config, require_pipelines
-from pipelines.contracts.contract import load_contract
 from pipelines.errors import ConfigError
 from pipelines.expectations.suite_files import outdated_suites, write_suites
+from pipelines.formats.contract_files import load_contract
 
 
 @click.group()

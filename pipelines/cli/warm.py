@@ -12,8 +12,8 @@ from typing import Final
 import click
 
 from pipelines.config.loader import load_config
-from pipelines.contracts.contract import load_contract
 from pipelines.errors import InfrastructureError
+from pipelines.formats.contract_files import load_contract
 from pipelines.runtime.class_archive import archive_path
 from pipelines.runtime.java import use_java
 from pipelines.runtime.local_broker import broker

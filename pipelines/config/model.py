@@ -54,7 +54,7 @@ class _Model(BaseModel):
 
 
 class RegistryConfig(_Model):
-    """The schema registry, for the value formats `avro` and `json_schema` and for `publish.format: avro`.
+    """The schema registry, for a `valueFormat` whose values name a schema and for `publish.format: avro`.
 
     Attributes:
         url: URL of a registry that implements Confluent's REST API. For Apicurio it ends in

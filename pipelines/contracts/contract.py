@@ -15,7 +15,7 @@ No Spark session is needed here.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +29,7 @@ from open_data_contract_standard.model import (
 from pyspark.sql.types import StructType
 
 from pipelines.contracts.custom_properties import (
-    FormatName,
+    DEFAULT_FORMAT,
     Personal,
     Policy,
     day_time_zone,
@@ -88,7 +88,7 @@ class DataContract:
     policy: Policy = field(default_factory=Policy)
     max_conflicts: float | None = None
     personal: Mapping[str, Personal] = field(default_factory=dict)
-    value_format: FormatName = "json"
+    value_format: str = DEFAULT_FORMAT
     conditions: tuple[Condition, ...] = ()
     expectations: tuple[OwnExpectation, ...] = ()
 
@@ -127,18 +127,19 @@ class DataContract:
         return [item.name for item in self.schema.fields if not item.nullable]
 
 
-def load_contract(path: Path) -> DataContract:
+def read_contract(path: Path, value_formats: Iterable[str]) -> DataContract:
     """Read and check a contract.
 
     Args:
         path: an ODCS v3 file in YAML.
+        value_formats: those that it may name.
 
     Raises:
         ContractError: the file is missing or breaks the standard or a need of Oncelake. The message
             lists every reason, each with its place.
     """
     document, misplaced = read_document(path)
-    reader = _Reader(str(path))
+    reader = _Reader(str(path), value_formats)
     for place, reason in misplaced:
         reader.refuse(place, reason)
     return reader.read(document)
@@ -147,8 +148,9 @@ def load_contract(path: Path) -> DataContract:
 class _Reader:
     """Collects every reason for a refusal, so that a contract is fixed in one go."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, value_formats: Iterable[str]) -> None:
         self.path = path
+        self.value_formats = value_formats
         self.refusals: list[str] = []
 
     def refuse(self, place: str, reason: str) -> None:
@@ -182,7 +184,7 @@ class _Reader:
             policy=policy(objects[0], schema, key, self.refuse),
             max_conflicts=max_conflicts(objects[0], self.refuse),
             personal=dict(personal(nested(properties), self.refuse)),
-            value_format=value_format(objects[0], self.refuse),
+            value_format=value_format(objects[0], self.value_formats, self.refuse),
             conditions=tuple(conditions(objects[0], self.refuse)),
         )
         for attribute in ("id", "version"):

@@ -26,7 +26,7 @@ OF_PROPERTY: Final = ("personal",)
 
 Personal = Literal["hash", "drop"]
 Winner = Literal["first", "last", "highest"]
-FormatName = Literal["json", "avro", "json_schema"]
+DEFAULT_FORMAT: Final = "json"
 
 
 @dataclass(frozen=True)
@@ -89,13 +89,14 @@ def max_conflicts(item: SchemaObject, refuse: Refuse) -> float | None:
     return float(limit)
 
 
-def value_format(item: SchemaObject, refuse: Refuse) -> FormatName:
+def value_format(item: SchemaObject, known_formats: Iterable[str], refuse: Refuse) -> str:
     """Return how the bytes of a value are to be read: `valueFormat`, json if it is not there."""
-    format_name = _custom(item).get("valueFormat", "json")
-    if format_name not in get_args(FormatName):
-        expected = ", ".join(get_args(FormatName))
+    format_name = _custom(item).get("valueFormat", DEFAULT_FORMAT)
+    # In a list, since what a file says may be no text at all.
+    if format_name not in (formats := [*known_formats]):
+        expected = ", ".join(formats)
         refuse("schema.customProperties.valueFormat", f"expected one of {expected}, got {format_name!r}")
-    return cast(FormatName, format_name)
+    return str(format_name)
 
 
 def personal(

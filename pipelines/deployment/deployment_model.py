@@ -15,8 +15,9 @@ from pipelines.config.model import PipelineConfig
 from pipelines.config.references import references_in, variables_in
 from pipelines.config.streams import STREAMS, Query, Stream, port_offset
 from pipelines.config.values import looks_secret
-from pipelines.contracts.contract import DataContract, load_contract
+from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError
+from pipelines.formats.contract_files import load_contract
 
 # Stands for the value of a variable where the form of a setting is checked; nothing can have this name.
 _UNKNOWN: Final = "variable.invalid"

@@ -2,10 +2,10 @@
 
 from pyspark.sql import DataFrame
 
-from pipelines.formats.framed import frame_faults, knows_schema
+from pipelines.formats.framed import frame_faults, knows_schema, with_schema_id
 from pipelines.formats.plain_json import PlainJson
 from pipelines.formats.value_format import DOCUMENT, DocumentFault
-from pipelines.registry.wire_format import ID, Writers, id_of_value, payload
+from pipelines.registry.wire_format import ID, WireFormat, Writers
 
 
 class FramedJson(PlainJson):
@@ -15,8 +15,10 @@ class FramedJson(PlainJson):
 
     def with_document(self, envelopes: DataFrame, writers: Writers) -> DataFrame:
         """See `ValueFormat.with_document`."""
-        framed = envelopes.selectExpr("*", f"{id_of_value()} AS {ID}")
-        return framed.selectExpr("*", f"CASE WHEN {knows_schema(writers)} THEN {payload()} END AS {DOCUMENT}")
+        payload = writers.wire_format.payload
+        return with_schema_id(envelopes, writers).selectExpr(
+            "*", f"CASE WHEN {knows_schema(writers)} THEN {payload} END AS {DOCUMENT}"
+        )
 
     def helper_columns(self, writers: Writers) -> tuple[str, ...]:
         """See `ValueFormat.helper_columns`."""
@@ -26,6 +28,6 @@ class FramedJson(PlainJson):
         """See `ValueFormat.document_faults`."""
         return frame_faults(writers)
 
-    def text(self) -> str:
+    def text(self, wire_format: WireFormat) -> str:
         """See `ValueFormat.text`."""
-        return f"CAST({payload()} AS STRING)"
+        return f"CAST({wire_format.payload} AS STRING)"

@@ -8,7 +8,7 @@ from pyspark.sql.types import DataType
 
 from pipelines.formats.json_columns import JsonColumns
 from pipelines.formats.value_format import DOCUMENT, DocumentFault
-from pipelines.registry.wire_format import Writers, WriterSchema
+from pipelines.registry.wire_format import WireFormat, Writers, WriterSchema
 
 
 class PlainJson:
@@ -16,6 +16,7 @@ class PlainJson:
 
     schema_kind: str | None = None
     java_options: Mapping[str, str] = {}
+    jar_classes: Mapping[str, str] = {}
     has_shortest_doubles = False
 
     def columns(self, schema_text: str) -> DataType:
@@ -38,6 +39,6 @@ class PlainJson:
         """See `ValueFormat.document_faults`."""
         return []
 
-    def text(self) -> str:
+    def text(self, wire_format: WireFormat) -> str:
         """See `ValueFormat.text`."""
         return "CAST(_value AS STRING)"

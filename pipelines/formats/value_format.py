@@ -7,7 +7,7 @@ from typing import Final, Literal, Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
 
-from pipelines.registry.wire_format import Writers, WriterSchema
+from pipelines.registry.wire_format import WireFormat, Writers, WriterSchema
 
 DOCUMENT: Final = "_document"
 
@@ -35,12 +35,14 @@ class ValueFormat(Protocol):
     Attributes:
         schema_kind: The registry's kind of the schemas that values name; None if values name no schema.
         java_options: System properties that each JVM that decodes values needs.
+        jar_classes: A class file of each further jar that it needs, by what messages call the jar.
         has_shortest_doubles: Whether a double is sent as the shortest decimal number that is read as itself,
             so that an exponent in it means nothing.
     """
 
     schema_kind: str | None
     java_options: Mapping[str, str]
+    jar_classes: Mapping[str, str]
     has_shortest_doubles: bool
 
     def columns(self, schema_text: str) -> DataType:
@@ -70,7 +72,7 @@ class ValueFormat(Protocol):
 
         Args:
             envelopes: Rows with `_value binary`.
-            writers: The schemas that are known, by id.
+            writers: The schemas that are known, and how values name them.
         """
         ...
 
@@ -82,6 +84,6 @@ class ValueFormat(Protocol):
         """Return what can be wrong, in the order in which it is looked for."""
         ...
 
-    def text(self) -> str | None:
+    def text(self, wire_format: WireFormat) -> str | None:
         """Return SQL over `_value` for the JSON text that was sent; None if values are no text."""
         ...

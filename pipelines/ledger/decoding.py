@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.errors import InfrastructureError
-from pipelines.formats.registered_formats import names_schemas
+from pipelines.formats.registered_formats import names_schemas, wire_format_of
 from pipelines.ledger.schema_lookup import Named, learn, learn_named, most_named
 from pipelines.ledger.writer_schemas import (
     NO_ID,
@@ -17,7 +17,7 @@ from pipelines.ledger.writer_schemas import (
     kept_schemas,
 )
 from pipelines.records.decode import decode
-from pipelines.registry.wire_format import NO_WRITERS, Writers, id_of_value, ordered_ids
+from pipelines.registry.wire_format import NO_SCHEMAS, NO_WRITERS, Writers, ordered_ids
 from pipelines.spark.pipeline import Pipeline
 
 _log = logging.getLogger(__name__)
@@ -66,10 +66,13 @@ def writers_of(
     """
     if not names_schemas(pipeline.contract):
         return NO_WRITERS
-    ids_of_records = envelopes.withColumnRenamed("value", "_value").select(F.expr(id_of_value()).alias("id"))
+    wire_format = wire_format_of(pipeline.config, pipeline.contract)
+    ids_of_records = envelopes.withColumnRenamed("value", "_value").select(
+        F.expr(wire_format.schema_id).alias("id")
+    )
     stored = kept_schemas(pipeline)
     known_ids, unknown_ids = most_named(ids_of_records, stored)
-    ids, new = set(known_ids), NO_WRITERS
+    ids, new = set(known_ids), NO_SCHEMAS
     if retries_passed_over or NO_ID not in stored:
         named = learn_named(pipeline, unknown_ids)
         if named.goes_on:
@@ -84,7 +87,8 @@ def writers_of(
     except InfrastructureError as error:
         _log.warning("%d ids stay unknown, or unreadable: %s", len(unusable), error)
     usable = {**fitting(stored, pipeline.contract), **new}
-    return {schema_id: usable[schema_id] for schema_id in ordered_ids((ids | new.keys()) & usable.keys())}
+    named_ids = ordered_ids((ids | new.keys()) & usable.keys())
+    return Writers({schema_id: usable[schema_id] for schema_id in named_ids}, wire_format)
 
 
 def _remember_others(pipeline: Pipeline, named: Named) -> None:

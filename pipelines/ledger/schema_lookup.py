@@ -15,7 +15,7 @@ from pipelines.errors import InfrastructureError
 from pipelines.formats.registered_formats import format_of_kind, names_schemas
 from pipelines.ledger.writer_schemas import NO_ID, UNKNOWN, UNREADABLE, answers, fitting, keep, kept_schemas
 from pipelines.registry.schema_registry import open_registry, registry_of
-from pipelines.registry.wire_format import NO_WRITERS, Writers, WriterSchema, ordered_ids
+from pipelines.registry.wire_format import NO_SCHEMAS, Schemas, WriterSchema, ordered_ids
 from pipelines.spark.failures import cause
 from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import literal
@@ -39,7 +39,7 @@ class Named:
         goes_on: whether all that were looked at were asked for with success, and there may be more.
     """
 
-    schemas: Writers
+    schemas: Schemas
     in_vain: tuple[str, ...]
     others: tuple[str, ...]
     goes_on: bool
@@ -66,7 +66,7 @@ def most_named(ids: DataFrame, known_ids: Collection[str]) -> tuple[list[str], l
 def learn_named(pipeline: Pipeline, ids: Sequence[str]) -> Named:
     """Learn the schemas that records name, those that most records name first.
 
-    Values that begin with a byte 0 by chance name another id each. So the registry is asked in rounds of
+    Values that are in the wire format by chance name another id each. So the registry is asked in rounds of
     50 ids, and no more after a round in which it had none.
 
     Args:
@@ -96,7 +96,7 @@ def learn_named(pipeline: Pipeline, ids: Sequence[str]) -> Named:
     return Named(schemas, in_vain, others, goes_on)
 
 
-def learn(pipeline: Pipeline, ids: Iterable[str]) -> Writers:
+def learn(pipeline: Pipeline, ids: Iterable[str]) -> Schemas:
     """Ask the registry for schemas and keep in the lake what it answers, also that it has none.
 
     Of ids that the registry has none of the lake keeps 200; they are what the nights ask for again.
@@ -114,7 +114,7 @@ def learn(pipeline: Pipeline, ids: Iterable[str]) -> Writers:
     contract = pipeline.contract
     requested = ordered_ids(ids)
     if not requested:
-        return NO_WRITERS
+        return NO_SCHEMAS
     url = registry_of(pipeline.config, contract).url
     registry = open_registry(registry_of(pipeline.config, contract))
     answered: dict[str, WriterSchema] = {}

@@ -11,10 +11,10 @@ from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import small_rows
-from pipelines.formats.registered_formats import format_of, names_schemas
+from pipelines.formats.registered_formats import format_of, names_schemas, wire_format_of
 from pipelines.ledger.ops_tables import WRITER_SCHEMAS
 from pipelines.registry.schema_registry import registry_of
-from pipelines.registry.wire_format import NO_WRITERS, Writers, WriterSchema
+from pipelines.registry.wire_format import NO_WRITERS, Schemas, Writers, WriterSchema
 from pipelines.spark.pipeline import Pipeline
 
 UNREADABLE: Final = "UNREADABLE"
@@ -25,7 +25,7 @@ NO_ID: Final = "-1"
 _PASSED_OVER: Final = "PASSED_OVER"
 
 
-def kept_schemas(pipeline: Pipeline) -> Writers:
+def kept_schemas(pipeline: Pipeline) -> Schemas:
     """Return what the registry has answered last, by id.
 
     Also that it has none, or one that cannot be read by.
@@ -44,18 +44,20 @@ def answers(pipeline: Pipeline) -> list[WriterSchema]:
 
 
 def known_writers(pipeline: Pipeline) -> Writers:
-    """Return the schemas that the lake has kept for the pipeline, by id; none for plain JSON."""
+    """Return the schemas that the lake has kept for the pipeline; none where values name none."""
     contract = pipeline.contract
-    return fitting(kept_schemas(pipeline), contract) if names_schemas(contract) else NO_WRITERS
+    if not names_schemas(contract):
+        return NO_WRITERS
+    return Writers(fitting(kept_schemas(pipeline), contract), wire_format_of(pipeline.config, contract))
 
 
-def fitting(schemas: Writers, contract: DataContract) -> Writers:
+def fitting(schemas: Schemas, contract: DataContract) -> Schemas:
     """Return the schemas of the contract's format: those by which its values can be read."""
     kind = format_of(contract).schema_kind
     return {schema_id: schema for schema_id, schema in schemas.items() if schema.kind == kind}
 
 
-def keep(pipeline: Pipeline, schemas: Writers) -> None:
+def keep(pipeline: Pipeline, schemas: Schemas) -> None:
     """Keep what the registry has answered."""
     now = datetime.now(UTC)
     rows = [

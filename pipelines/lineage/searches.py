@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.event_tables import by_clock_since
 from pipelines.delta.record_tables import require_table
+from pipelines.formats.registered_formats import wire_format_of
 from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.forgotten import EVENT_TIME, not_emptied
 from pipelines.ledger.forgotten_places import places
@@ -65,11 +66,10 @@ class OfKey:
     def records(self, envelopes: DataFrame) -> DataFrame:
         """See `Search`."""
         decoded = decode_all(self.pipeline, not_emptied(envelopes))
-        by_clock = by_clock_since(self.pipeline)
-        records = trace.records_of(
-            trace.records_and_watermarks(decoded, self.pipeline.contract, self.key, by_clock)
-        )
-        return _placed(records, self.pipeline.contract)
+        contract, by_clock = self.pipeline.contract, by_clock_since(self.pipeline)
+        wire_format = wire_format_of(self.pipeline.config, contract)
+        bronze = trace.records_and_watermarks(decoded, contract, self.key, by_clock, wire_format)
+        return _placed(trace.records_of(bronze), contract)
 
     def rows(self, layer: DataFrame) -> DataFrame:
         """See `Search`."""

@@ -20,6 +20,7 @@ from pipelines.records.fingerprints import fingerprint
 from pipelines.records.moments import moment_of
 from pipelines.records.redaction import leaves, text_of
 from pipelines.records.watermark import clock, moved_by, watermarks
+from pipelines.registry.wire_format import WireFormat
 from pipelines.schema_paths import flat
 from pipelines.sql import literal, moment, name
 
@@ -51,7 +52,11 @@ class LayerRows:
 
 
 def records_and_watermarks(
-    decoded: DataFrame, contract: DataContract, key_parts: Sequence[AskedPart], by_clock: datetime
+    decoded: DataFrame,
+    contract: DataContract,
+    key_parts: Sequence[AskedPart],
+    by_clock: datetime,
+    wire_format: WireFormat,
 ) -> DataFrame:
     """Return all that is needed of bronze, in one pass: records of the key, and what moved the watermark.
 
@@ -61,6 +66,7 @@ def records_and_watermarks(
         key_parts: the parts of the key that are asked for; a broken record is found if they can be
             read in it.
         by_clock: from which ingestion on the clock moved it, see `pipelines.records.watermark.moved_by`.
+        wire_format: how values name their schemas.
 
     Returns:
         One row for each record of the key, with `_record struct`, and one for each micro-batch of ingest,
@@ -71,7 +77,8 @@ def records_and_watermarks(
     kinds = flat(contract.schema)
     parts = zip(contract.key_names, contract.key, strict=True)
     read = [(f"_asked_{n}", key, path) for n, (key, path) in enumerate(parts)]
-    keys = (f"{_readable(contract, path, kinds[path].dataType)} AS {column}" for column, _, path in read)
+    document = format_of(contract).text(wire_format)
+    keys = (f"{_readable(document, path, kinds[path].dataType)} AS {column}" for column, _, path in read)
     column_of = {path: column for column, _, path in read}
     condition = " AND ".join(part.holds(contract, column_of[part.path]) for part in key_parts)
     columns = {key: column for column, key, _ in read}
@@ -214,9 +221,8 @@ def _facts(contract: DataContract) -> list[str]:
     ]
 
 
-def _readable(contract: DataContract, path: str, kind: DataType) -> str:
-    """Return SQL for a part of the key, also of a broken record, as far as it can be read."""
-    document = format_of(contract).text()
+def _readable(document: str | None, path: str, kind: DataType) -> str:
+    """Return SQL for a part of the key, also of a broken record, as far as it can be read in the document."""
     if document is None:
         return name(path)
     at = literal("$" + "".join(f"['{part}']" for part in path.split(".")))

@@ -93,10 +93,11 @@ def values_of(pipeline: Pipeline) -> AvroValues | None:
         InfrastructureError: the registry does not answer.
     """
     config = pipeline.config
-    publish_config, registry = settings_of(config), config.registry
+    publish_config = settings_of(config)
     # Configuration has seen to it that Avro has a registry.
-    if publish_config.format == "json" or registry is None:
+    if publish_config.format == "json" or config.registry is None:
         return None
     text = avro_schema(pipeline.spark, pipeline.contract, config.name)
-    subject = publish_config.subject or f"{publish_config.topic}-value"
-    return AvroValues(open_registry(registry).register(subject, text), text)
+    registry = open_registry(config.registry)
+    schema_id = registry.register(publish_config.subject or registry.subject_of(publish_config.topic), text)
+    return AvroValues(registry.wire_format.header(schema_id), text)

@@ -48,8 +48,8 @@ def decode(
         contract: what the records ought to be.
         max_future: how far an event time may lie after the record's Kafka timestamp. Beyond that the
             record is bad, so that it never moves a watermark.
-        writers: the schemas that producers wrote by, where values name one by its id. A record with an id
-            that is not among them is bad.
+        writers: the schemas that producers wrote by, where values name one, and how they name it. A record
+            with an id that is not among them is bad.
 
     Returns:
         All columns of `bronze`, where `key`, `value` and `headers` are called `_key`, `_value` and

@@ -23,7 +23,7 @@ REASONS: Final[Mapping[Reason, str]] = MappingProxyType(
         "null_value": "The record has no value.",
         "no_schema_id": "The contract says that values name a schema, and the value names none.",
         "unknown_schema": "The registry has no schema of the id in the value, or one that Spark cannot use.",
-        "undecodable": "The value is not exactly one Avro value of the schema that it names.",
+        "undecodable": "The value is not exactly one value of the schema that it names.",
         "malformed_json": "The value is not JSON, or it is cut off.",
         "not_an_object": "The value is JSON, but not an object with fields.",
         "wrong_type": "A field holds a value of another type than the contract says.",

@@ -1,1 +1,1 @@
-"""Schema registries: what one must offer, Confluent's, and its wire format."""
+"""Schema registries: what one must offer, how values name schemas, and the client for Confluent's."""

@@ -1,4 +1,7 @@
-"""A schema registry with Confluent's interface, asked by the driver alone."""
+"""A schema registry with Confluent's interface, asked by the driver alone; and how values name its schemas.
+
+Source: https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/#wire-format
+"""
 
 import json
 import logging
@@ -9,7 +12,7 @@ from pipelines.config.model import RegistryConfig
 from pipelines.config.secret_masking import without_secrets
 from pipelines.errors import ConfigError, InfrastructureError, OncelakeError
 from pipelines.registry.avro_references import inlined
-from pipelines.registry.wire_format import WriterSchema
+from pipelines.registry.wire_format import WireFormat, WriterSchema
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaReference
@@ -27,6 +30,16 @@ _RETRIES: Final = 5
 _NO_REGISTRY: Final = "answers, but not as a registry does; is it a page to log in?"
 _LONGEST_WAIT: Final = timedelta(seconds=5)
 
+_HEADER: Final = 5
+CONFLUENT: Final = WireFormat(
+    # An id is an unsigned number of 32 bits.
+    schema_id=f"CASE WHEN length(_value) >= {_HEADER} AND substring(_value, 1, 1) = X'00'"
+    " THEN conv(hex(substring(_value, 2, 4)), 16, 10) END",
+    payload=f"substring(_value, {_HEADER + 1})",
+    header=lambda schema_id: b"\x00" + int(schema_id).to_bytes(_HEADER - 1),
+)
+"""A byte 0, the schema's id in four bytes, the payload."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -39,6 +52,9 @@ class ConfluentRegistry:
     Raises:
         ConfigError: the client refuses its settings.
     """
+
+    wire_format = CONFLUENT
+    subject_naming = "Confluent's TopicNameStrategy"
 
     def __init__(self, config: RegistryConfig) -> None:
         # Not at the top: it brings an HTTP library, for which every command would wait.
@@ -74,6 +90,10 @@ class ConfluentRegistry:
             # Whether it is a registry that has no such address, or no registry at all, another id tells.
             self._ask(lambda: self._client.get_schema(_LARGEST_ID))
         return None if schema is None else self._whole(schema_id, schema)
+
+    def subject_of(self, topic: str) -> str:
+        """See `SchemaRegistry.subject_of`."""
+        return f"{topic}-value"
 
     def latest(self, subject: str) -> WriterSchema | None:
         """See `SchemaRegistry.latest`."""

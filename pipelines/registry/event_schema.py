@@ -11,7 +11,6 @@ from pyspark.sql.avro.functions import to_avro
 from pyspark.sql.types import StructField, StructType
 
 from pipelines.contracts.contract import DataContract
-from pipelines.registry.wire_format import header
 from pipelines.schema_paths import optional
 
 NAMESPACE: Final = "oncelake"
@@ -22,16 +21,16 @@ class AvroValues:
     """How values are written in Avro.
 
     Attributes:
-        schema_id: the id that the registry has given to the schema.
+        header: what names the schema in a value, in the wire format of the registry.
         schema: its text.
     """
 
-    schema_id: str
+    header: bytes
     schema: str
 
     def of(self, row: Column) -> Column:
-        """Return a struct as Avro behind the id of its schema, in the wire format of the registry."""
-        return F.concat(F.lit(header(self.schema_id)), to_avro(row, self.schema))
+        """Return a struct as Avro behind what names its schema."""
+        return F.concat(F.lit(self.header), to_avro(row, self.schema))
 
 
 def avro_schema(spark: SparkSession, contract: DataContract, record: str) -> str:

@@ -6,11 +6,19 @@ from pipelines.config.model import PipelineConfig, RegistryConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError
 from pipelines.registry.confluent import ConfluentRegistry
-from pipelines.registry.wire_format import WriterSchema
+from pipelines.registry.wire_format import WireFormat, WriterSchema
 
 
 class SchemaRegistry(Protocol):
-    """Look schemas up, with bounded retries. The driver alone asks it."""
+    """Look schemas up, with bounded retries. The driver alone asks it.
+
+    Attributes:
+        wire_format: How values name their schemas.
+        subject_naming: What the rule of `subject_of` is called, for messages.
+    """
+
+    wire_format: WireFormat
+    subject_naming: str
 
     def schema(self, schema_id: str) -> WriterSchema | None:
         """Return the schema of an id, with all that it refers to; None if the registry has none of that id.
@@ -18,6 +26,10 @@ class SchemaRegistry(Protocol):
         Raises:
             InfrastructureError: The registry does not answer, or not as a registry does.
         """
+        ...
+
+    def subject_of(self, topic: str) -> str:
+        """Return the subject under which producers register schemas of a topic's values by default."""
         ...
 
     def latest(self, subject: str) -> WriterSchema | None:

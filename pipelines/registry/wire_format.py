@@ -1,25 +1,38 @@
-"""Values in the wire format of a schema registry: a byte 0, the schema's id in four bytes, the payload.
+"""How values name the schemas that they were written by.
 
-An id is a text beyond this module: to most registries it is a number, to some it is not.
-
-Source: https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/#wire-format
+Values of a topic with a schema registry begin with what names their schema, and its payload follows. How,
+the registry's client says, e.g. `pipelines.registry.confluent`. An id is a text beyond a wire format: to most
+registries it is a number, to some it is not.
 
 The ids are resolved by the driver before a plan is made, so a plan holds the schemas that it knows as
 literals, and no executor ever asks a registry.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 ID: Final = "_schema_id"
 
-_HEADER: Final = 5
-# An id is an unsigned number of 32 bits.
-_ID_OF_VALUE: Final = (
-    f"CASE WHEN length(_value) >= {_HEADER} AND substring(_value, 1, 1) = X'00'"
-    " THEN conv(hex(substring(_value, 2, 4)), 16, 10) END"
-)
+
+@dataclass(frozen=True)
+class WireFormat:
+    """How a value names its schema.
+
+    Attributes:
+        schema_id: SQL over `_value binary` for the id as a text of 200 characters at most; null if the value
+            is not in the wire format.
+        payload: SQL over `_value binary` for the bytes that follow; of no meaning without an id.
+        header: Returns what stands before the payload, by the id.
+    """
+
+    schema_id: str
+    payload: str
+    header: Callable[[str], bytes]
+
+
+UNFRAMED: Final = WireFormat("CAST(NULL AS STRING)", "_value", lambda _: b"")
+"""That of values that name no schema."""
 
 
 @dataclass(frozen=True)
@@ -38,25 +51,27 @@ class WriterSchema:
     text: str
 
 
-Writers = Mapping[str, WriterSchema]
-NO_WRITERS: Final[Writers] = {}
+Schemas = Mapping[str, WriterSchema]
+"""Schemas by their ids."""
+NO_SCHEMAS: Final[Schemas] = {}
+
+
+@dataclass(frozen=True)
+class Writers:
+    """What is known of those who wrote values.
+
+    Attributes:
+        schemas: The schemas that are known.
+        wire_format: How values name theirs.
+    """
+
+    schemas: Schemas
+    wire_format: WireFormat
+
+
+NO_WRITERS: Final = Writers(NO_SCHEMAS, UNFRAMED)
 
 
 def ordered_ids(ids: Iterable[str]) -> list[str]:
     """Return ids in an order of their own, which for numbers is that of the numbers."""
     return sorted(ids, key=lambda schema_id: (len(schema_id), schema_id))
-
-
-def id_of_value() -> str:
-    """Return SQL for the id that a value names; null if the value is not in the wire format."""
-    return _ID_OF_VALUE
-
-
-def header(schema_id: str) -> bytes:
-    """Return what stands before the payload of a value: the inverse of `id_of_value`."""
-    return b"\x00" + int(schema_id).to_bytes(_HEADER - 1)
-
-
-def payload() -> str:
-    """Return SQL for the bytes of a framed value behind the id."""
-    return f"substring(_value, {_HEADER + 1})"

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError
-from pipelines.formats.registered_formats import java_options
+from pipelines.formats.registered_formats import jar_classes, java_options
 from pipelines.runtime.class_archive import class_settings
 from pipelines.runtime.java import use_java
 from pipelines.runtime.own_jar import PLUGIN, RACK_VARIABLE, spark_jars
@@ -123,7 +123,7 @@ def spark_session(config: PipelineConfig, job: str, *, verbose: bool = False) ->
         session = builder.getOrCreate()
     except Exception as error:
         if "io.delta" in str(error) or PLUGIN in str(error):
-            raise ConfigError(_NO_JARS) from None
+            raise _no_jars() from None
         raise
     except KeyboardInterrupt:
         _end_launched(others)
@@ -247,10 +247,12 @@ def _end_launched(others: Collection[int]) -> None:
                 child.kill()
 
 
-_NO_JARS: Final = (
-    "spark-submit: the Delta, Kafka and Avro jars and Oncelake's own are not all on the class path;"
-    " add --jars $(oncelake jars --list)"
-)
+def _no_jars() -> ConfigError:
+    *jars, last = ("Delta", "Kafka", *jar_classes())
+    return ConfigError(
+        f"spark-submit: the {', '.join(jars)} and {last} jars and Oncelake's own are not all on the class"
+        " path; add --jars $(oncelake jars --list)"
+    )
 
 
 def _require_classes(session: SparkSession) -> None:
@@ -258,9 +260,9 @@ def _require_classes(session: SparkSession) -> None:
     for path in (
         "io/delta/sql/DeltaSparkSessionExtension.class",
         "org/apache/spark/sql/kafka010/KafkaSourceProvider.class",
-        "org/apache/spark/sql/avro/AvroDataToCatalyst.class",
+        *jar_classes().values(),
         "oncelake/rack/RackProvider.class",
         "oncelake/publish/KafkaPartition.class",
     ):
         if loader.getResource(path) is None:
-            raise ConfigError(_NO_JARS)
+            raise _no_jars()

@@ -11,6 +11,7 @@ from pipelines.delta.event_tables import by_clock_since, events_schema
 from pipelines.delta.io import days_condition, read, small_rows
 from pipelines.delta.record_tables import QUARANTINE, require_table
 from pipelines.delta.tables import exists, shape, small_frame, version
+from pipelines.formats.registered_formats import wire_format_of
 from pipelines.ledger.certifications import certified
 from pipelines.ledger.decoding import decode_all
 from pipelines.lineage import trace
@@ -68,8 +69,8 @@ def explain(
     table = require_table(pipeline, "bronze")
     at = version(pipeline.spark, table)
     decoded = decode_all(pipeline, read(pipeline.spark, table, at))
-    by_clock = by_clock_since(pipeline)
-    bronze = trace.records_and_watermarks(decoded, contract, key, by_clock).persist(
+    by_clock, wire_format = by_clock_since(pipeline), wire_format_of(pipeline.config, contract)
+    bronze = trace.records_and_watermarks(decoded, contract, key, by_clock, wire_format).persist(
         StorageLevel.MEMORY_AND_DISK
     )
     try:

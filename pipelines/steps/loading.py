@@ -7,8 +7,9 @@ from typing import Final, TypedDict, Unpack
 
 from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import DataContract, load_contract
+from pipelines.contracts.contract import DataContract
 from pipelines.expectations.suite_files import own_expectations
+from pipelines.formats.contract_files import load_contract
 from pipelines.formats.registered_formats import names_schemas
 from pipelines.registry.schema_registry import open_registry, registry_of
 from pipelines.spark.pipeline import Pipeline

@@ -3,7 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
@@ -33,7 +33,7 @@ from pipelines.records.decode import BAD, broken_of, decode, events_of, routed
 from pipelines.records.dedup import first_within_watermark
 from pipelines.records.reasons import REASONS
 from pipelines.records.watermark import HELD_BACK
-from pipelines.registry.wire_format import WriterSchema
+from pipelines.registry.wire_format import Writers
 from pipelines.spark.checkpoints import query_files
 from pipelines.spark.late_records import late_share
 from pipelines.spark.pipeline import Pipeline
@@ -113,8 +113,7 @@ def speed(pipeline: Pipeline, *, once: bool) -> SpeedResult:
     ensure_quarantine(pipeline)
     note_tables(pipeline, "speed", check.files)
     substituted = use_state_store(spark, config)
-    writers = dict(known_writers(pipeline))
-    job = _Job(pipeline, writers, SpeedWriter.of(config, check))
+    job = _Job(pipeline, known_writers(pipeline), SpeedWriter.of(config, check))
     with late_share(spark, "speed", config.speed) as late:
         trigger = Trigger(once, config.speed.trigger_interval)
         totals = run_query(pipeline, "speed", job, trigger, _is_new_plan)
@@ -137,7 +136,7 @@ class _Job:
 
     Attributes:
         pipeline: The pipeline.
-        writers: the schemas that the next plan knows.
+        writers: the schemas that the next plan knows; replaced, never changed.
         writer: writes the two tables.
         unknown: ids that the registry does not know either; the last thousand.
         in_vain: the micro-batch for which the registry was asked enough.
@@ -149,7 +148,7 @@ class _Job:
     """
 
     pipeline: Pipeline
-    writers: dict[str, WriterSchema]
+    writers: Writers
     writer: SpeedWriter
     unknown: dict[str, None] = field(default_factory=dict)
     in_vain: int | None = None
@@ -246,7 +245,7 @@ class _Job:
         if named.others:
             self.in_vain = batch
         if named.schemas:
-            self.writers.update(named.schemas)
+            self.writers = replace(self.writers, schemas={**self.writers.schemas, **named.schemas})
             raise _NewPlan(f"schemas {', '.join(named.schemas)}")
 
     def _require_order(self, batch: int) -> None:

@@ -21,11 +21,12 @@ from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
 from pipelines.config.values import bytes_of
 from pipelines.console.site import Desk
-from pipelines.contracts.contract import DataContract, load_contract
+from pipelines.contracts.contract import DataContract
 from pipelines.contracts.descriptions import descriptions_of
 from pipelines.durations import format_interval, parse_interval
 from pipelines.errors import ConfigError, ContractError
 from pipelines.expectations.suite_files import own_expectations, suite_path, write_suites
+from pipelines.formats.contract_files import load_contract
 from pipelines.lineage.key_filter import asked_key, of_key
 from pipelines.racks.resolver import NoAnswer, of_file
 from pipelines.yaml import parse_yaml

@@ -12,6 +12,7 @@ from pipelines.config.model import RegistryConfig
 from pipelines.errors import ContractError, InfrastructureError
 from pipelines.formats.avro_to_json import as_json as json_of_avro
 from pipelines.formats.avro_to_json import as_read, has_broken_text
+from pipelines.formats.registered_formats import FORMATS
 from pipelines.formats.schema_columns import columns_of
 from pipelines.registry.avro_references import inlined
 from pipelines.registry.confluent import ConfluentRegistry
@@ -61,7 +62,7 @@ _NOT_READABLE: Final = (ValueError, TypeError, AttributeError, RecursionError)
 
 def check_schema(raw: bytes) -> None:
     text = raw.decode("utf-8", "replace")
-    for kind in ("AVRO", "JSON", "PROTOBUF"):
+    for kind in (*(each.schema_kind for each in FORMATS.values() if each.schema_kind), "OF_NO_FORMAT"):
         try:
             columns_of(WriterSchema("7", kind, text)).simpleString()
         except ContractError as refusal:

@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 from benchmarks.aged_tables import RECENT, Age, Aged
 from benchmarks.volume import Volume
 from pipelines.config.loader import load_config
-from pipelines.contracts.contract import load_contract
 from pipelines.delta.io import read
+from pipelines.formats.contract_files import load_contract
 from pipelines.ledger.certifications import certified
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.maintain import maintain

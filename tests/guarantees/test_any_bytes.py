@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from pipelines.contracts.contract import DataContract
 from pipelines.records.decode import decode
-from pipelines.registry.wire_format import WriterSchema
+from pipelines.registry.confluent import CONFLUENT
+from pipelines.registry.wire_format import Writers, WriterSchema
 from tests.support.avro import AVRO_FLIGHT, FIELDS, encoded, framed, record
 from tests.support.lakes import EPOCH, Lake, Record, flight
 from tests.support.nights import stream
@@ -106,7 +107,7 @@ def test_read_is_written_and_duplicates_and_late_and_quarantined(
 def test_any_avro_payload_is_an_event_or_has_a_reason(
     lake: Lake, contract: DataContract, values: list[bytes]
 ) -> None:
-    writers = {"1": WriterSchema("1", "AVRO", json.dumps(SCHEMA))}
+    writers = Writers({"1": WriterSchema("1", "AVRO", json.dumps(SCHEMA))}, CONFLUENT)
     of_avro = replace(contract, value_format="avro")
     envelopes = lake.envelopes([framed(1, PAYLOAD), *values])
     decoded = decode(envelopes, of_avro, timedelta(days=1), writers).persist()

@@ -29,7 +29,8 @@ from pyspark.sql.types import (
 
 from pipelines.contracts.contract import DataContract
 from pipelines.records.decode import decode
-from pipelines.registry.wire_format import WriterSchema
+from pipelines.registry.confluent import CONFLUENT
+from pipelines.registry.wire_format import Writers, WriterSchema
 from tests.support.avro import FIELDS, departure, encoded, framed, record
 from tests.support.lakes import FLIGHT, Lake
 from tests.support.nights import stream
@@ -347,11 +348,11 @@ def test_avro_is_held_to_it_as_well(make_lake: Callable[..., Lake], contract: Da
     wide = replace(contract, value_format="avro", schema=schema, key=key, day_rules=(), row_rules=())
     lake = make_lake(contract=wide)
     schemas = [record([*FIELDS, {"name": f"c{n}", "type": kind}]) for n, (kind, *_) in enumerate(AVRO)]
-    writers = {str(n): WriterSchema(str(n), "AVRO", json.dumps(schema)) for n, schema in enumerate(schemas)}
+    by_id = {str(n): WriterSchema(str(n), "AVRO", json.dumps(schema)) for n, schema in enumerate(schemas)}
     values = [
         framed(n, encoded(schemas[n], departure(**{f"c{n}": value}))) for n, (_, value, *_) in enumerate(AVRO)
     ]
-    decoded = decode(lake.envelopes(values), wide, timedelta(days=1), writers)
+    decoded = decode(lake.envelopes(values), wide, timedelta(days=1), Writers(by_id, CONFLUENT))
     rows = list(decoded.orderBy("_offset").select("_valid", "_error.reason", "_error.column").collect())
     assert [row["_valid"] for row in rows] == [exact for *_, exact in AVRO]
     assert {(row["reason"], row["column"]) for row in rows if not row["_valid"]} == {

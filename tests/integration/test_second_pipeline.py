@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from demo.source import read_weather
 from pipelines.config.loader import load_config
-from pipelines.contracts.contract import load_contract
 from pipelines.contracts.event_days import days_of
+from pipelines.formats.contract_files import load_contract
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.ingest import ingest
 from pipelines.steps.nightly import nightly

@@ -26,9 +26,9 @@ from pipelines.cli.app import oncelake
 from pipelines.cli.publish import DayByDefault
 from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import load_contract
 from pipelines.doctor.check_report import ALL_CHECKS
 from pipelines.errors import OncelakeError
+from pipelines.formats.contract_files import load_contract
 from pipelines.ledger.ops_tables import OPS_TABLES
 from pipelines.records.reasons import REASONS, Reason
 from pipelines.runtime.scaffold import lay_out

@@ -22,7 +22,8 @@ from pyspark.sql.types import (
 from pipelines.contracts.contract import DataContract
 from pipelines.formats.avro import Avro
 from pipelines.records.decode import decode
-from pipelines.registry.wire_format import WriterSchema
+from pipelines.registry.confluent import CONFLUENT
+from pipelines.registry.wire_format import Writers, WriterSchema
 from tests.support.avro import FIELDS, departure, encoded, framed, record
 from tests.support.lakes import Lake
 
@@ -51,12 +52,13 @@ def lake(make_lake: Callable[..., Lake], contract: DataContract) -> Lake:
 
 def verdicts(lake: Lake, cases: list[tuple[Any, bytes, str]]) -> list[Any]:
     """What becomes of bytes by a schema: the value of an expression, or reason and column."""
-    writers = {
+    schemas = {
         str(n): WriterSchema(str(n), "AVRO", json.dumps(schema)) for n, (schema, *_) in enumerate(cases)
     }
-    for writer in writers.values():
+    for writer in schemas.values():
         Avro().require_readable(lake.spark, writer)
     values = [framed(n, payload) for n, (_, payload, _) in enumerate(cases)]
+    writers = Writers(schemas, CONFLUENT)
     decoded = decode(lake.envelopes(values), lake.contract, timedelta(days=1), writers)
     shown = " ".join(f"WHEN {n} THEN CAST({column} AS STRING)" for n, (*_, column) in enumerate(cases))
     found = decoded.selectExpr("_offset", "_valid", f"CASE _offset {shown} END AS v", "_error.*")

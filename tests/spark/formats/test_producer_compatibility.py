@@ -27,7 +27,8 @@ from pyspark.sql.types import (
 from pipelines.contracts.contract import DataContract
 from pipelines.formats.producer_compatibility import producer_changes
 from pipelines.records.decode import decode
-from pipelines.registry.wire_format import WriterSchema
+from pipelines.registry.confluent import CONFLUENT
+from pipelines.registry.wire_format import Writers, WriterSchema
 from tests.support.avro import FIELDS, departure, encoded, framed, record
 from tests.support.lakes import Lake
 
@@ -92,7 +93,7 @@ def wide(contract: DataContract) -> DataContract:
 def test_types_are_read_as_the_check_says(make_lake: Callable[..., Lake], wide: DataContract) -> None:
     lake = make_lake(contract=wide)
     schemas = [record([*FIELDS, {"name": f"c{n}", "type": kind}]) for n, (kind, *_) in enumerate(PAIRS)]
-    writers = {str(n): WriterSchema(str(n), "AVRO", json.dumps(schema)) for n, schema in enumerate(schemas)}
+    by_id = {str(n): WriterSchema(str(n), "AVRO", json.dumps(schema)) for n, schema in enumerate(schemas)}
     values = []
     for n, (kind, value, *_) in enumerate(PAIRS):
         # The library that writes takes no meaning that makes no sense; the bytes are the same without.
@@ -100,7 +101,7 @@ def test_types_are_read_as_the_check_says(make_lake: Callable[..., Lake], wide: 
         schema = record([*FIELDS, {"name": f"c{n}", "type": plain}])
         values.append(framed(n, encoded(schema, departure(**{f"c{n}": value}))))
 
-    decoded = decode(lake.envelopes(values), wide, timedelta(days=1), writers)
+    decoded = decode(lake.envelopes(values), wide, timedelta(days=1), Writers(by_id, CONFLUENT))
 
     rows = list(decoded.orderBy("_offset").select("_valid", "_error.*", "c13", "c14").toLocalIterator())
     assert [row["_valid"] for row in rows] == [reads for *_, reads in PAIRS]
@@ -110,6 +111,6 @@ def test_types_are_read_as_the_check_says(make_lake: Callable[..., Lake], wide: 
     for n, (*_, reads) in enumerate(PAIRS):
         breaks = any(
             change.is_breaking and change.place.endswith(f".c{n}")
-            for change in producer_changes(wide, writers[str(n)])
+            for change in producer_changes(wide, by_id[str(n)])
         )
         assert breaks == (not reads or n in LUCKY), PAIRS[n]

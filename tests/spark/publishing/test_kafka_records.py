@@ -15,6 +15,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.publishing.corrections import CORRECTION
 from pipelines.publishing.kafka_records import messages
 from pipelines.records.decode import VALID, decode, payload_hash
+from pipelines.registry.confluent import CONFLUENT
 from pipelines.registry.event_schema import AvroValues, avro_schema
 from tests.support.lakes import Lake, flight
 from tests.support.orders import order
@@ -66,7 +67,8 @@ def test_in_avro_a_published_event_reads_as_the_one_that_came(
         lake = make_lake(contract=plain)
         schema = avro_schema(lake.spark, plain, "2-events")
         decoded = decode(lake.envelopes(values), plain, timedelta(days=1)).where(VALID)
-        written = messages(decoded, plain, avro=AvroValues("7", schema)).select("value").toArrow().to_pylist()
+        avro = AvroValues(CONFLUENT.header("7"), schema)
+        written = messages(decoded, plain, avro=avro).select("value").toArrow().to_pylist()
         assert {row["value"][:5] for row in written} == {b"\x00\x00\x00\x00\x07"}
         # Whoever reads by the schema alone finds what the lake has.
         parsed = fastavro.parse_schema(json.loads(schema))

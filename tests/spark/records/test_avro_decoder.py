@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 
 from pipelines.formats.avro import Avro
 from pipelines.formats.value_format import DOCUMENT
-from pipelines.registry.wire_format import WriterSchema, header
+from pipelines.registry.confluent import CONFLUENT
+from pipelines.registry.wire_format import Writers, WriterSchema
 from tests.support.avro_documents import AvroDocuments, Undecided, as_document, in_range, read, written
 
 
@@ -37,10 +38,11 @@ def payloads(documents: AvroDocuments, schemas: int, of_each: int) -> Iterator[S
 
 def made_of(spark: SparkSession, sent: list[Sent]) -> list[str | None]:
     """The JSON that is made of each; None where the bytes are no value."""
-    writers = {str(s.number): WriterSchema(str(s.number), "AVRO", json.dumps(s.schema)) for s in sent}
-    for writer in writers.values():
+    schemas = {str(s.number): WriterSchema(str(s.number), "AVRO", json.dumps(s.schema)) for s in sent}
+    writers = Writers(schemas, CONFLUENT)
+    for writer in schemas.values():
         Avro().require_readable(spark, writer)
-    rows = [(at, bytearray(header(str(s.number)) + s.payload)) for at, s in enumerate(sent)]
+    rows = [(at, bytearray(CONFLUENT.header(str(s.number)) + s.payload)) for at, s in enumerate(sent)]
     values = spark.createDataFrame(rows, "at int, _value binary")
     faults = " ".join(
         f"WHEN {fault.condition} THEN '{fault.reason}'" for fault in Avro().document_faults(writers)

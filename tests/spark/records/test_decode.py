@@ -15,7 +15,8 @@ from pyspark.sql.types import StructField, StructType
 from pipelines.contracts.rules import RowRule
 from pipelines.errors import ContractError
 from pipelines.records.decode import decode, invalid, payload_hash, routed, valid
-from pipelines.registry.wire_format import WriterSchema
+from pipelines.registry.confluent import CONFLUENT
+from pipelines.registry.wire_format import Writers, WriterSchema
 from pipelines.spark.preflight import check_patterns
 from tests.support.avro import FIELDS, record
 from tests.support.lakes import EPOCH, FLIGHT, Lake, Record, flight
@@ -205,7 +206,7 @@ def test_a_pattern_that_java_cannot_read_is_refused_before_a_job_starts(lake: La
 
 def test_each_record_is_parsed_once(lake: Lake) -> None:
     """The optimizer may push a filter below a projection and repeat what the projection had computed."""
-    writers = {"1": WriterSchema("1", "AVRO", json.dumps(record(FIELDS)))}
+    writers = Writers({"1": WriterSchema("1", "AVRO", json.dumps(record(FIELDS)))}, CONFLUENT)
     for contract in (lake.contract, replace(lake.contract, value_format="avro")):
         decoded = decode(lake.envelopes([flight()]), contract, DAY, writers)
         events = valid(decoded, contract)

@@ -21,7 +21,7 @@ from benchmarks.results import Report
 from benchmarks.runner import Result, chosen
 from benchmarks.summary import summarize
 from pipelines.config.loader import load_config
-from pipelines.contracts.contract import load_contract
+from pipelines.formats.contract_files import load_contract
 
 RECORDS = 120_000
 BENCHMARKS = Path("benchmarks")

@@ -6,8 +6,8 @@ from click.testing import CliRunner
 
 from pipelines.cli.init import init
 from pipelines.config.loader import load_config, pipeline_names
-from pipelines.contracts.contract import load_contract
 from pipelines.errors import ConfigError
+from pipelines.formats.contract_files import load_contract
 
 
 @pytest.fixture

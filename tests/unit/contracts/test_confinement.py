@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from pipelines.contracts.confinement import REFUSED_FUNCTIONS, beyond_the_record, beyond_the_rows
-from pipelines.contracts.contract import load_contract
 from pipelines.errors import ContractError
+from pipelines.formats.contract_files import load_contract
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED_FUNCTIONS))

@@ -11,9 +11,9 @@ import jsonschema
 import pytest
 import yaml
 
-from pipelines.contracts.contract import load_contract
 from pipelines.contracts.rules import Condition, DayRule, RowRule
 from pipelines.errors import ContractError
+from pipelines.formats.contract_files import load_contract
 
 CONTRACTS = Path("data_contracts")
 NESTED = Path("tests/support/contracts/orders.odcs.yaml")

@@ -13,10 +13,10 @@ import yaml
 from click.testing import CliRunner
 
 from pipelines.cli.contract import contract
-from pipelines.contracts.contract import load_contract
 from pipelines.contracts.custom_properties import Personal, Policy
 from pipelines.contracts.diff import contract_changes
 from pipelines.errors import ConfigError, ContractError
+from pipelines.formats.contract_files import load_contract
 
 SOUND = {
     "apiVersion": "v3.1.0",

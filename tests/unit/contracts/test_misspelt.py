@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.contracts.contract import DataContract, load_contract
+from pipelines.contracts.contract import DataContract
 from pipelines.errors import ContractError
+from pipelines.formats.contract_files import load_contract
 from tests.fuzz.mutants import at, paths
 
 CONTRACTS = ("data_contracts/flights.odcs.yaml", "tests/support/contracts/orders.odcs.yaml")

@@ -12,11 +12,12 @@ from click.testing import CliRunner
 
 from pipelines.cli.expectations import expectations
 from pipelines.config.loader import pipeline_names
-from pipelines.contracts.contract import DataContract, load_contract
+from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import OwnExpectation
 from pipelines.errors import ConfigError
 from pipelines.expectations.suite_files import outdated_suites, own_expectations, suite_path, write_suites
 from pipelines.expectations.suites import generated, suites_of
+from pipelines.formats.contract_files import load_contract
 
 MEAN: dict[str, Any] = {
     "type": "expect_column_mean_to_be_between",

@@ -26,7 +26,6 @@ from pyspark.sql.types import (
 
 from pipelines.cli.contract import contract as command
 from pipelines.contracts.contract import DataContract
-from pipelines.contracts.custom_properties import FormatName
 from pipelines.contracts.diff import Change
 from pipelines.errors import ConfigError
 from pipelines.formats.producer_compatibility import producer_changes
@@ -76,7 +75,7 @@ def struct(**fields: Wanted) -> StructType:
 
 
 def judged(contract: DataContract, columns: StructType, kind: str, document: Any) -> list[Change]:
-    value_format: FormatName = "avro" if kind == "AVRO" else "json_schema"
+    value_format = "avro" if kind == "AVRO" else "json_schema"
     shaped = replace(contract, schema=columns, value_format=value_format)
     return producer_changes(shaped, WriterSchema("1", kind, json.dumps(document)))
 

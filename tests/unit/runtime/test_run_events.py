@@ -11,8 +11,9 @@ import pytest
 
 from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import DataContract, load_contract
+from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError
+from pipelines.formats.contract_files import load_contract
 from pipelines.runtime import run_events
 from pipelines.runtime.run_events import begin_events
 from tests.support.lineage_endpoint import LineageEndpoint, ask_for_events, lineage_endpoint
