@@ -44,12 +44,22 @@ def home() -> Path:
     Returns:
         ``$ONCELAKE_HOME`` if set; inside a virtual environment its ``share/oncelake``, so that both go
         together; else the user's cache folder. The folder need not exist yet.
+
+    Raises:
+        ConfigError: the user has no home folder, as in a container, and one is needed.
     """
-    if configured := os.environ.get("ONCELAKE_HOME"):
-        return Path(configured).expanduser().absolute()
-    if sys.prefix != sys.base_prefix:
-        return Path(sys.prefix) / "share" / "oncelake"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "oncelake"
+    configured = os.environ.get("ONCELAKE_HOME")
+    try:
+        if configured:
+            return Path(configured).expanduser().absolute()
+        if sys.prefix != sys.base_prefix:
+            return Path(sys.prefix) / "share" / "oncelake"
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "oncelake"
+    except RuntimeError:
+        raise ConfigError(
+            f"$ONCELAKE_HOME: found {configured or 'nothing'}, and no home folder of that user; set it to the"
+            " whole path of a folder for jars, which may be new"
+        ) from None
 
 
 def _checkout() -> Path:

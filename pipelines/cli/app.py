@@ -3,14 +3,16 @@
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from io import TextIOWrapper
+from pathlib import Path
 from typing import Final
 
 import click
 
 import pipelines
 from pipelines.cli.jobs import JOBS
-from pipelines.cli.terminal import harmless_lines
-from pipelines.errors import OncelakeError
+from pipelines.cli.terminal import print_error
+from pipelines.errors import ConfigError, OncelakeError
 from pipelines.runtime.processes import end_with_parent, graceful_shutdown
 
 COMMANDS: Final[Mapping[str, str]] = {
@@ -67,6 +69,13 @@ class LazyCommands(click.Group):
 @click.version_option(pipelines.__version__, prog_name="oncelake")
 def oncelake() -> None:
     """Ingest Kafka into Delta; rebuild days nightly so that each certified day holds each event once."""
+    try:
+        Path.cwd()
+    except OSError:
+        raise ConfigError(
+            "the folder in which this command runs is gone, or may not be read; change to the folder that has"
+            " conf/, and start it again"
+        ) from None
 
 
 def run(arguments: Sequence[str] | None) -> None:
@@ -76,9 +85,23 @@ def run(arguments: Sequence[str] | None) -> None:
         arguments: the words after the program's name; None for those of the command line.
     """
     end_with_parent()
+    _escape_what_cannot_be_encoded()
     with graceful_shutdown():
         try:
             oncelake.main(args=arguments, prog_name="oncelake")
         except OncelakeError as error:
-            print(f"error: {harmless_lines(str(error))}", file=sys.stderr)
+            print_error(str(error))
             sys.exit(error.exit_code)
+        except OSError as error:
+            # Such as a full disk behind standard output.
+            print_error(
+                f"a file, or standard output, cannot be read or written: {error}; fix that, and start again"
+            )
+            sys.exit(OncelakeError.exit_code)
+
+
+def _escape_what_cannot_be_encoded() -> None:
+    """Let no output end a command, whatever the encoding of the terminal or of the file that takes it."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import click
 
+from pipelines.cli.parameter_types import Folder
 from pipelines.runtime.local_broker import BOOTSTRAP_VARIABLE, running_broker, start_broker
 
 _KAFKA_PORT = 9092
 _folder = click.option(
     "--folder",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=Folder(),
     default=Path(".lake/broker"),
     show_default=True,
     help="Where the broker's data, configuration and log are.",

@@ -18,11 +18,12 @@ import click
 
 from pipelines.cli.job_runner import JobFailed, StopRequest, outcome_of, print_summary, set_up_logging
 from pipelines.cli.options import LogFormat, log_options, once, place_options
+from pipelines.cli.parameter_types import SECONDS, Folder
 from pipelines.console.pages import FOLDER, INDEX, Site, page_name, render_overview, render_pipeline
 from pipelines.console.site import Desk, host_name
 from pipelines.console.view import LakeView, unread
 from pipelines.errors import ConfigError, InfrastructureError
-from pipelines.report.render.files import write_files
+from pipelines.runtime.atomic_files import write_files
 from pipelines.runtime.http_server import threading_server
 from pipelines.spark.session import spark_session, stop_session
 from pipelines.steps.console import Collector, Described, Limits, describe_all
@@ -75,22 +76,22 @@ class ConsoleOptions:
     metavar="NAME",
     help="Accept requests with this Host header, e.g. the name of a proxy. Repeatable.",
 )
-@once("--every", type=click.FloatRange(min=1), default=30.0, help="Seconds between collections.")
+@once("--every", type=SECONDS, default=30.0, help="Seconds between collections.")
 @once(
     "--time-limit",
-    type=click.FloatRange(min=1),
+    type=SECONDS,
     default=60.0,
     help="Seconds to wait for an answer about one pipeline.",
 )
 @once(
     "--reports",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=Folder(),
     default=Path("reports"),
     help="The folder of reports, to which days link.",
 )
 @once(
     "--out",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=Folder(),
     help="Write the pages to this folder, and end; without it they are served until Ctrl-C.",
 )
 def console(env: str, log_format: LogFormat, verbose: bool, **options: Any) -> None:

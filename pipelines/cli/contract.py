@@ -10,6 +10,7 @@ import click
 from pipelines.cli.contract_git import gone, in_use
 from pipelines.cli.contract_registry import REGISTRY, against_producers, refuse_half
 from pipelines.cli.options import once, place_options
+from pipelines.cli.terminal import harmless
 from pipelines.contracts.diff import BOTH, Change, contract_changes
 from pipelines.errors import ConfigError, ContractError
 from pipelines.formats.contract_files import load_contract
@@ -38,7 +39,8 @@ def lint(files: tuple[Path, ...]) -> None:
     """Check contract files; default: all in data_contracts."""
     for path in _or_all(files):
         valid = load_contract(path)
-        click.echo(f"{path}: valid: {valid.id} {valid.version}, key {', '.join(valid.key)}")
+        said = f"{path}: valid: {valid.id} {valid.version}, key {', '.join(valid.key)}"
+        click.echo(harmless(said))
 
 
 @contract.command()
@@ -126,7 +128,7 @@ def _show(changes: list[Change], name: str, form: Form) -> None:
         click.echo(f"{name}: no relevant change")
     for change in changes:
         for_whom = f" for {' and '.join(change.breaks)}" if change.breaks else ""
-        click.echo(f"{name}: {_verdict(change)}{for_whom}: {change.place}: {change.what}")
+        click.echo(harmless(f"{name}: {_verdict(change)}{for_whom}: {change.place}: {change.what}"))
 
 
 def _verdict(change: Change) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 
 from pipelines.cli.options import Command, file_options, interval
+from pipelines.cli.parameter_types import Finite, Folder
 from pipelines.deployment.databricks import Clusters, databricks_files
 from pipelines.deployment.deployment_model import Described, describe
 from pipelines.deployment.files import DeploymentFile
@@ -18,11 +19,15 @@ from pipelines.deployment.kubernetes import kubernetes_files
 from pipelines.deployment.pods import Place, Pods
 from pipelines.deployment.schedulers import airflow_files, cron_files, systemd_files
 from pipelines.deployment.spark_operator import Executors, spark_operator_files
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, InfrastructureError
+from pipelines.runtime.atomic_files import write_files
 
 _PLACE: Final = Place()
-_NUMBER: Final = click.IntRange(min=1)
-_RATE: Final = click.FloatRange(min=0, min_open=True)
+_NUMBER: Final = click.IntRange(1, 1_000_000)
+_RATE: Final = Finite(min=1e-9, max=1e12)
+# Of an object in Kubernetes.
+_LABEL: Final = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
+_NAME: Final = rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*"
 
 
 def _like(pattern: str, example: str) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
@@ -48,7 +53,7 @@ _image = click.option(
     "--image",
     default=_PLACE.image,
     show_default=True,
-    callback=_like(r"[\w.:/@-]+", "registry.example.internal/oncelake:1.0"),
+    callback=_like(r"\w[\w.:/@-]*", "registry.example.internal/oncelake:1.0"),
     help="Container image.",
 )
 _secret = click.option(
@@ -56,7 +61,7 @@ _secret = click.option(
     default=_PLACE.secret,
     show_default=True,
     metavar="NAME",
-    callback=_like(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", "oncelake"),
+    callback=_like(_NAME, "oncelake"),
     help="The secret (Databricks: the scope) that has each environment variable under its name.",
 )
 _partitions = click.option(
@@ -66,7 +71,7 @@ _partitions = click.option(
 )
 _out = click.option(
     "--out",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=Folder(),
     help="The folder to write to. Default: standard output.",
 )
 
@@ -103,7 +108,7 @@ def kubernetes(out: Path | None, **named: Any) -> None:
 @click.option(
     "--workers",
     metavar="KIND/NAME",
-    callback=_like(r"(StatefulSet|Deployment)/[a-z0-9]([a-z0-9.-]*[a-z0-9])?", "StatefulSet/spark-worker"),
+    callback=_like(rf"(StatefulSet|Deployment)/{_NAME}", "StatefulSet/spark-worker"),
     help="Scale the workers of a Spark cluster. Default: start runs of the streams when there is a backlog.",
 )
 @click.option(
@@ -180,7 +185,7 @@ def _workers(
     default=Executors().account,
     show_default=True,
     metavar="NAME",
-    callback=_like(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", "spark"),
+    callback=_like(_NAME, "spark"),
     help="The service account of drivers.",
 )
 @_out
@@ -242,8 +247,20 @@ def cron_command(out: Path | None, home: str, **named: Any) -> None:
 @deploy.command("databricks-job")
 @file_options
 @_secret
-@click.option("--runtime", required=True, metavar="VERSION", help="The Databricks runtime (spark_version).")
-@click.option("--node-type", required=True, metavar="TYPE", help="The type of all nodes.")
+@click.option(
+    "--runtime",
+    required=True,
+    metavar="VERSION",
+    callback=_like(r"[\w.-]+", "18.0.x-scala2.13"),
+    help="The Databricks runtime (spark_version).",
+)
+@click.option(
+    "--node-type",
+    required=True,
+    metavar="TYPE",
+    callback=_like(r"[\w.-]+", "m6gd.large"),
+    help="The type of all nodes.",
+)
 @click.option(
     "--files",
     required=True,
@@ -282,12 +299,11 @@ def _write(files: Sequence[DeploymentFile], out: Path | None) -> None:
         click.echo(_together(files), nl=False)
         return
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        for each in files:
-            (out / each.name).write_text(each.text, encoding="utf-8")
-            click.echo(str(out / each.name))
-    except OSError as error:
-        raise ConfigError(f"--out {out}: cannot be written: {error.strerror}; name another folder") from None
+        written = write_files(out, {each.name: each.text for each in files}, "deployment files")
+    except InfrastructureError as error:
+        raise ConfigError(str(error)) from None
+    for path in written:
+        click.echo(str(path))
 
 
 def _together(files: Sequence[DeploymentFile]) -> str:

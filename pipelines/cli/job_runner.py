@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipelines.cli.options import CommonOptions, LogFormat
-from pipelines.cli.terminal import harmless, harmless_lines
+from pipelines.cli.terminal import harmless, print_error
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import OncelakeError
@@ -269,7 +269,7 @@ def _unforeseen(error: Exception, job: str, log_format: LogFormat) -> str:
 
 def _tell(error: str, log_format: LogFormat) -> None:
     if log_format == "text":
-        print(f"error: {harmless_lines(error)}", file=sys.stderr)
+        print_error(error)
 
 
 def _steps(error: Exception) -> str:
@@ -357,8 +357,10 @@ def print_summary(summary: dict[str, Any], log_format: LogFormat) -> None:
         print(json.dumps(summary, default=str), flush=True)
         return
     job = f"{summary['job']} {harmless(summary['pipeline'])}"
-    print(f"{job}: {summary['status']} in {summary['duration_s']:.1f} s")
-    for key, value in summary.get("counts", {}).items():
-        print(f"  {key.replace('_', ' '):<20} {value:>12,}")
-    for line in summary.get("lines", []):
-        print(f"  {line}")
+    lines = [f"{job}: {summary['status']} in {summary['duration_s']:.1f} s"]
+    lines += [
+        f"  {key.replace('_', ' '):<20} {value:>12,}" for key, value in summary.get("counts", {}).items()
+    ]
+    lines += [f"  {line}" for line in summary.get("lines", [])]
+    # What waits until Python ends can no longer change the exit code as it should.
+    print("\n".join(lines), flush=True)

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from pipelines.cli.job_runner import Job, JobFailed, run_job
 from pipelines.cli.options import CommonOptions, LogFormat, common_options, once, output_option
+from pipelines.cli.parameter_types import SECONDS
 from pipelines.cli.terminal import harmless
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
@@ -42,7 +43,7 @@ _MOST_ROWS: Final = 12
 @output_option
 @once(
     "--watch",
-    type=click.FloatRange(min=1),
+    type=SECONDS,
     metavar="SECONDS",
     help="Repeat until Ctrl-C, with a pause of SECONDS in between.",
 )

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import click
 
+from pipelines.cli.parameter_types import Folder
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.durations import parse_interval
@@ -92,27 +93,19 @@ cluster_option = once(
 each_cluster_option = once(
     "--cluster", metavar="NAME", help="One of kafka.clusters; default: all clusters, one after the other."
 )
-output_option = click.option(
+output_option = once(
     "--format",
     "output",
     type=click.Choice(["text", "json"]),
     help="Output format; default: that of --log-format.",
 )
-_FOLDER = click.Path(file_okay=False, path_type=Path)
 _FOLDERS = (
     once("--env", default="local", help="The environment, a folder of conf/."),
-    click.option(
-        "--conf-dir",
-        type=_FOLDER,
-        default=Path("conf"),
-        show_default=True,
-        help="The folder with the configuration.",
-    ),
-    click.option(
+    once("--conf-dir", type=Folder(), default=Path("conf"), help="The folder with the configuration."),
+    once(
         "--contracts-dir",
-        type=_FOLDER,
+        type=Folder(),
         default=Path("data_contracts"),
-        show_default=True,
         help="The folder with the contracts.",
     ),
 )
@@ -126,11 +119,10 @@ _PLACES = (
         help="Override a setting, e.g. kafka.topic=flights. Repeatable.",
     ),
 )
-_LOG_FORMAT = click.option(
+_LOG_FORMAT = once(
     "--log-format",
     type=click.Choice(["text", "json"]),
     default="text",
-    show_default=True,
     help="json: write each line of the log, and the summary, as a JSON object.",
 )
 _VERBOSE = click.option("--verbose", is_flag=True, help="Show Spark's own warnings as well.")

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from pipelines.cli.options import CommonOptions, config_options
+from pipelines.cli.terminal import harmless
 from pipelines.config.client_templates import SINK_TEMPLATES, SOURCE_TEMPLATES, Template, settings
 from pipelines.config.model import NotifyConfig, PipelineConfig
 from pipelines.config.risks import RISKS
@@ -36,7 +37,7 @@ def plan(**common: Any) -> None:
         width = max(map(len, rows))
         for key, value in rows.items():
             # Never wrapped, so that paths can be copied.
-            click.echo(f"  {key:<{width}}  {value}")
+            click.echo(f"  {key:<{width}}  {harmless(value)}")
 
 
 def _sections(config: PipelineConfig, contract: DataContract) -> dict[str, dict[str, str]]:

@@ -1,7 +1,6 @@
 """`oncelake rack`: diagnose cross-rack traffic and how to reduce it."""
 
 import json
-import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import click
 
 from pipelines.cli.job_runner import Job, run_job
 from pipelines.cli.options import Command, CommonOptions, LogFormat, common_options, output_option
+from pipelines.cli.parameter_types import Finite
 from pipelines.config.clusters import require_one_cluster
 from pipelines.config.kafka import KafkaConfig
 from pipelines.config.model import PipelineConfig
@@ -33,12 +33,6 @@ def _racks(context: click.Context, parameter: click.Parameter, value: str | None
     return tuple(filter(None, map(str.strip, (value or "").split(","))))
 
 
-def _finite(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    if value is not None and not math.isfinite(value):
-        raise click.BadParameter(f"expected a number, got {value}")
-    return value
-
-
 def _common(command: Command) -> Command:
     return common_options(output_option(command))
 
@@ -56,13 +50,10 @@ def rack() -> None:
     metavar="RACK,RACK,...",
     help="Rack of each executor; default: one executor in each rack of the brokers.",
 )
-@click.option(
-    "--gigabytes", type=click.FloatRange(min=0), callback=_finite, help="GB read per month, for the bill."
-)
+@click.option("--gigabytes", type=Finite(min=0), help="GB read per month, for the bill.")
 @click.option(
     "--price",
-    type=click.FloatRange(min=0),
-    callback=_finite,
+    type=Finite(min=0),
     default=0.02,
     show_default=True,
     help="Price per cross-rack GB, both directions combined.",

@@ -9,6 +9,7 @@ import click
 
 from pipelines.cli.job_runner import Job, run_job
 from pipelines.cli.options import CommonOptions, day_option, log_options, once, place_options
+from pipelines.cli.parameter_types import Folder
 from pipelines.report.render.files import FORMATS, ReportFormat, write_index
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.metrics import WrittenMetrics, metrics
@@ -35,7 +36,7 @@ _PROMETHEUS: Final = "prometheus"
 )
 @click.option(
     "--out",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=Folder(),
     default=Path("reports"),
     show_default=True,
     help="The folder to write to.",

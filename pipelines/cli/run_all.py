@@ -18,7 +18,7 @@ from pipelines.cli.job_runner import (
     set_up_logging,
 )
 from pipelines.cli.options import CommonOptions
-from pipelines.cli.terminal import harmless_lines
+from pipelines.cli.terminal import print_error
 from pipelines.config.loader import require_pipelines
 from pipelines.config.model import SparkConfig
 from pipelines.errors import AuditFailed, ConfigError, OncelakeError, SourceError
@@ -69,7 +69,7 @@ def run_all(job: Job, common: dict[str, Any]) -> NoReturn:
         _require_one_application(planned)
     except ConfigError as error:
         if log_format == "text":
-            print(f"error: {harmless_lines(str(error))}", file=sys.stderr)
+            print_error(str(error))
         summary |= {"status": "failed", "error": str(error), "exit_code": error.exit_code}
     else:
         for ended in _run(job, planned, stop_request):

@@ -1,5 +1,8 @@
 """Texts from files and data on a terminal."""
 
+import sys
+from contextlib import suppress
+
 from pipelines.lineage.searches import Searched
 
 
@@ -16,3 +19,9 @@ def harmless(text: str) -> str:
 def harmless_lines(text: str) -> str:
     """Return the text with escapes for what a terminal would obey, except for the ends of its lines."""
     return "\n".join(map(harmless, text.split("\n")))
+
+
+def print_error(message: str) -> None:
+    """Print why a command fails, if standard error can take it: the exit code is to say it all the same."""
+    with suppress(OSError):
+        print(f"error: {harmless_lines(message)}", file=sys.stderr, flush=True)

@@ -56,6 +56,7 @@ def columns(properties: Sequence[SchemaProperty], place: str, refuse: Refuse) ->
         refuse: takes the place and the reason of each refusal.
     """
     fields: list[StructField] = []
+    taken = set[str]()
     for position, item in enumerate(properties):
         column_name = item.name or ""
         location = f"{place}.{column_name or position}"
@@ -67,13 +68,14 @@ def columns(properties: Sequence[SchemaProperty], place: str, refuse: Refuse) ->
             )
         elif not _NAME.fullmatch(column_name):
             refuse(location, f"name: expected letters, digits and _, a letter first, got {column_name!r}")
-        elif column_name.casefold() in {field.name.casefold() for field in fields}:
+        elif column_name.casefold() in taken:
             refuse(
                 location, "found the name twice (Spark does not distinguish upper and lower case); rename one"
             )
         kind = _kind(item, location, refuse)
         if kind is not None:
             fields.append(StructField(column_name, kind, nullable=not (item.required or item.primaryKey)))
+            taken.add(column_name.casefold())
     if not properties:
         refuse(place, "expected at least one property, got none")
     return StructType(fields)

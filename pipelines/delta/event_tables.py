@@ -8,6 +8,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
+from pipelines.config.speed import SpeedConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.record_tables import ORIGIN_COLUMNS
 from pipelines.delta.table_properties import (
@@ -49,7 +50,7 @@ def ensure_speed(pipeline: Pipeline) -> None:
     """
     spark = pipeline.spark
     path = pipeline.table("speed")
-    configured = _dedup(pipeline)
+    configured = dedup_settings(pipeline.contract, pipeline.config.speed)
     encoded = to_hex(json.dumps(configured))
     stored = table_property(spark, path, DEDUP) if exists(spark, path) else encoded
     if stored is not None:
@@ -96,7 +97,8 @@ def require_same_dedup(pipeline: Pipeline) -> None:
     path = pipeline.table("speed")
     stored = table_property(pipeline.spark, path, DEDUP) if exists(pipeline.spark, path) else None
     if stored is not None:
-        _same_dedup(path, parse_property(path, DEDUP, stored, json_from_hex), _dedup(pipeline))
+        configured = dedup_settings(pipeline.contract, pipeline.config.speed)
+        _same_dedup(path, parse_property(path, DEDUP, stored, json_from_hex), configured)
 
 
 def aware(text: str) -> datetime:
@@ -128,15 +130,18 @@ def _changes(stored: Mapping[str, str], configured: Mapping[str, str]) -> list[s
     ]
 
 
-def _dedup(pipeline: Pipeline) -> dict[str, str]:
-    contract = pipeline.contract
+def dedup_settings(contract: DataContract, speed: SpeedConfig) -> dict[str, str]:
+    """Return how the speed layer is deduplicated, by the names under which the table keeps it.
+
+    Under another name a setting would not be compared with that of a table that is there.
+    """
     kinds = flat(contract.schema)
     return {
         "dedup key": ", ".join(f"{path} {kinds[path].dataType.simpleString()}" for path in contract.key),
         "event time": contract.event_time,
         "day time zone": contract.day_time_zone,
-        "speed.watermark_delay": format_interval(pipeline.config.speed.watermark_delay),
-        "speed.state_partitions": str(pipeline.config.speed.state_partitions),
+        "speed.watermark_delay": format_interval(speed.watermark_delay),
+        "speed.state_partitions": str(speed.state_partitions),
     }
 
 
@@ -152,7 +157,7 @@ def ensure_batch(pipeline: Pipeline) -> None:
     """
     spark, contract = pipeline.spark, pipeline.contract
     table, schema = pipeline.table("batch"), events_schema(contract)
-    encoded, is_new = to_hex(json.dumps(_days(contract))), not exists(spark, table)
+    encoded, is_new = to_hex(json.dumps(day_settings(contract))), not exists(spark, table)
     stored = encoded if is_new else _same_days(spark, table, contract)
     ensure_table(
         spark,
@@ -183,7 +188,9 @@ def require_same_days(pipeline: Pipeline) -> None:
 def _same_days(spark: SparkSession, table: str, contract: DataContract) -> str | None:
     """Return the rule that the table remembers, hidden; None for one that was made before it did."""
     stored = table_property(spark, table, DAYS)
-    changes = _changes(parse_property(table, DAYS, stored, json_from_hex), _days(contract)) if stored else []
+    changes = (
+        _changes(parse_property(table, DAYS, stored, json_from_hex), day_settings(contract)) if stored else []
+    )
     if changes and not DeltaTable.forPath(spark, table).toDF().isEmpty():
         raise ConfigError(
             f"{table}: its days were built by another rule than the contract has now. {'; '.join(changes)}."
@@ -193,7 +200,8 @@ def _same_days(spark: SparkSession, table: str, contract: DataContract) -> str |
     return stored
 
 
-def _days(contract: DataContract) -> dict[str, str]:
+def day_settings(contract: DataContract) -> dict[str, str]:
+    """Return by what an event has its day, by the names under which the batch layer keeps it, as above."""
     return {
         "dedup key": ", ".join(contract.key),
         "event time": contract.event_time,

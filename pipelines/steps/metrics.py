@@ -11,8 +11,8 @@ from pipelines.delta.io import small_rows
 from pipelines.errors import SourceError
 from pipelines.ledger import certifications
 from pipelines.ledger.ops_tables import VALIDATION_RESULTS
-from pipelines.report.render.files import write_files
 from pipelines.report.render.prometheus import exposition, gauges
+from pipelines.runtime.atomic_files import write_files
 from pipelines.spark.pipeline import Pipeline
 
 

@@ -3,14 +3,19 @@
 import ast
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
 CODE = ("pipelines", "jobs", "demo", "benchmarks", "simulation", "chaos", "scripts")
 MODULES = sorted(Path("pipelines").rglob("*.py"))
 BY_PACKAGE = ("unit", "spark", "integration")
+# By these a module reaches another one without a word that the linter reads.
+BY_NAME = {"import_module", "__import__", "run_module", "run_path", "spec_from_file_location", "resolve_name"}
 
 
 def test_imports_go_one_way() -> None:
@@ -18,6 +23,35 @@ def test_imports_go_one_way() -> None:
     linter = Path(sys.executable).with_name("lint-imports")
     done = subprocess.run([linter, "--no-cache", "--no-logo"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def test_no_file_leads_back_to_itself() -> None:
+    """Also not by way of its package, which the linter does not take for its sibling."""
+    linter = tomllib.loads(Path("pyproject.toml").read_text())["tool"]["importlinter"]
+    graph = grimp.build_graph(*linter["root_packages"], cache_dir=None)
+    (circles,) = (each for each in linter["contracts"] if each["name"] == "No circles")
+    for importer, imported in (each.split(" -> ") for each in circles.get("ignore_imports", [])):
+        graph.remove_import(importer=importer, imported=imported)
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(reversed(error.args[1])))
+
+
+def names_in(path: Path) -> set[str]:
+    """Every name that a file uses, or takes from another."""
+    found = set[str]()
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name):
+                found.add(name)
+    return found
+
+
+def test_modules_are_named_where_they_are_imported() -> None:
+    """Commands alone are imported by name, and all of them from `pipelines.cli`, which is above all."""
+    assert {str(path) for path in MODULES if names_in(path) & BY_NAME} == {"pipelines/cli/app.py"}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=str)

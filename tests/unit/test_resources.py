@@ -56,6 +56,23 @@ def test_home_goes_with_a_virtual_environment(monkeypatch: pytest.MonkeyPatch) -
     assert home() == Path("/some/venv/share/oncelake")
 
 
+@pytest.mark.parametrize("configured", ["~no-such-user/jars", ""])
+def test_a_user_without_a_home_folder_is_told_what_to_set(
+    configured: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a container has it that runs with any user id."""
+
+    def no_home(path: str) -> str:
+        return path
+
+    monkeypatch.setenv("ONCELAKE_HOME", configured)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
+    monkeypatch.setattr(os.path, "expanduser", no_home)
+    with pytest.raises(ConfigError, match=r"\$ONCELAKE_HOME: found .*set it to the whole path"):
+        home()
+
+
 def test_home_is_the_users_cache_outside_a_virtual_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ONCELAKE_HOME", raising=False)
     monkeypatch.setattr(sys, "prefix", sys.base_prefix)

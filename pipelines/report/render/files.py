@@ -1,15 +1,12 @@
 """Writes what a report is made into: each file complete or not at all."""
 
-import os
-import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-from pipelines.errors import InfrastructureError
 from pipelines.report.model.report import ReportData
 from pipelines.report.render.index import INDEX, entries, render_index
 from pipelines.report.render.markdown import render_markdown
+from pipelines.runtime.atomic_files import write_files
 
 ReportFormat: TypeAlias = Literal["html", "markdown", "json"]
 FORMATS: tuple[ReportFormat, ...] = get_args(ReportFormat)
@@ -74,45 +71,3 @@ def write_index(out: Path) -> Path:
     """
     (path,) = write_files(out, {INDEX: render_index(entries(out))}, "index of the reports")
     return path
-
-
-def write_files(out: Path, contents: Mapping[str, str], what: str) -> list[Path]:
-    """Write text files into a folder, each complete or not at all; who reads meanwhile gets the old one.
-
-    Args:
-        out: the folder; made if it is not there.
-        contents: the texts by name of the file.
-        what: what is written, for the message.
-
-    Returns:
-        The paths, in the order of `contents`.
-
-    Raises:
-        InfrastructureError: the folder cannot be made or written.
-    """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for name, content in contents.items():
-            _replace(out / name, content)
-    except OSError as error:
-        raise InfrastructureError(
-            f"{what}: cannot write to {out}: {error.strerror or error}; "
-            "expected a folder that this user may write to; name another one with --out"
-        ) from error
-    return [out / name for name in contents]
-
-
-def _replace(path: Path, content: str) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp makes files for their owner alone; a report is there to be read.
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

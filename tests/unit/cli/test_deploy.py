@@ -98,9 +98,27 @@ def test_what_does_not_scale_is_refused(words: list[str], said: str) -> None:
         ["kubernetes", "--secret", "A"],
         ["keda", "--workers", "DaemonSet/spark"],
         ["airflow", "--home", '/opt/"\n'],
+        ["kubernetes", "--image", ":"],
+        ["kubernetes", "--secret", "a..b"],
+        ["kubernetes", "--secret", "a" * 254],
+        ["spark-operator", "--driver-account", "a.-b"],
+        ["databricks-job", "--runtime", "", "--node-type", "m6", "--files", "/Workspace/x"],
+        ["databricks-job", "--runtime", "18.0", "--node-type", "", "--files", "/Workspace/x"],
     ],
 )
 def test_texts_that_would_mean_something_else_in_a_file_are_refused(words: list[str]) -> None:
     done = run(*words)
     assert done.exit_code == 2
     assert "expected text such as" in done.output
+
+
+def test_files_that_cannot_all_be_written_are_not_written_in_part(tmp_path: Path) -> None:
+    """`kubectl apply --filename FOLDER` would take what there is."""
+    (tmp_path / "base.yaml").write_text("before")
+    (tmp_path / "streams.yaml").mkdir()
+    (tmp_path / "streams.yaml" / "mine").touch()
+    done = run("kubernetes", "--out", str(tmp_path))
+    assert isinstance(done.exception, OncelakeError)
+    assert (done.exception.exit_code, done.output) == (2, "")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["base.yaml", "streams.yaml"]
+    assert (tmp_path / "base.yaml").read_text() == "before"

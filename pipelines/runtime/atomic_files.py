@@ -1,0 +1,57 @@
+"""Writes text files, each complete or not at all, whenever the process dies or the disk is full."""
+
+import errno
+import os
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+from pipelines.errors import InfrastructureError
+
+
+def write_files(out: Path, contents: Mapping[str, str], what: str) -> list[Path]:
+    """Write text files into a folder, each complete or not at all; who reads meanwhile gets the old one.
+
+    None is replaced before all of them are written.
+
+    Args:
+        out: the folder; made if it is not there.
+        contents: the texts by name of the file.
+        what: what is written, for the message.
+
+    Returns:
+        The paths, in the order of `contents`.
+
+    Raises:
+        InfrastructureError: the folder cannot be made or written.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as drafts:
+            written = {out / name: _draft(out / name, text, drafts) for name, text in contents.items()}
+            for path in filter(Path.is_dir, written):
+                raise IsADirectoryError(errno.EISDIR, f"{path.name} is a folder")
+            for path, draft in written.items():
+                draft.replace(path)
+    except OSError as error:
+        raise InfrastructureError(
+            f"{what}: cannot write to {out}: {error.strerror or error}; "
+            "expected a folder that this user may write to; name another one with --out"
+        ) from error
+    return [out / name for name in contents]
+
+
+def _draft(path: Path, text: str, drafts: ExitStack) -> Path:
+    """Write a file beside the one that it is to replace; what is left of it goes with `drafts`."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    draft = Path(name)
+    drafts.callback(partial(draft.unlink, missing_ok=True))
+    with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    # mkstemp makes files for their owner alone; these are there to be read.
+    draft.chmod(0o644)
+    return draft
