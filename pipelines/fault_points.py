@@ -43,6 +43,9 @@ class Point(StrEnum):
     QUARANTINE_WRITTEN = "quarantine written"
     """The broken records of a micro-batch, if it has any, are in the quarantine; its events are nowhere."""
 
+    RECORDS_JUDGED = "records judged"
+    """A replay knows what is to become of each record that it has chosen, and has changed nothing."""
+
     OFFSETS_PLANNED = "offsets planned"
     """A backfill knows what bronze lacks, and has not begun to read it."""
     CHUNK_DRAFTED = "chunk drafted"

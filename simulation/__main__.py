@@ -1,11 +1,13 @@
 """Simulate the protocols: `make simulate SEED=0 RUNS=5000`."""
 
 import logging
+import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.sharedctypes import Synchronized
 from typing import Final
 
 import click
@@ -14,7 +16,9 @@ from simulation.backfill import BackfillWorld
 from simulation.index import IndexWorld
 from simulation.nightly import NightlyWorld
 from simulation.publishing import PublishingWorld
+from simulation.replay import ReplayWorld
 from simulation.retention import RetentionWorld
+from simulation.retention_overtaken import OvertakenUpkeepWorld
 from simulation.runs import MakeWorld, Outcome, Totals, play, shortest_history
 from simulation.sealing import SealingWorld
 
@@ -24,7 +28,9 @@ PROTOCOLS: Final[dict[str, MakeWorld]] = {
     "sealing": SealingWorld,
     "backfill": BackfillWorld,
     "retention": RetentionWorld,
+    "upkeep": OvertakenUpkeepWorld,
     "index": IndexWorld,
+    "replay": ReplayWorld,
 }
 _CHUNK: Final = 250
 _SHOWN: Final = 3
@@ -37,6 +43,20 @@ def simulated(protocol: str, seeds: range) -> Totals:
     for seed in seeds:
         totals.add(seed, play(PROTOCOLS[protocol], seed))
     return totals
+
+
+def keep_to_a_core(started: "Synchronized[int]") -> None:
+    """Let a process run on one core: its threads take turns, and hand over sooner there.
+
+    Args:
+        started: how many processes have been started.
+    """
+    with started.get_lock():
+        number = started.value
+        started.value += 1
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[number % len(cores)]})
 
 
 def chunks(seeds: range) -> Iterator[range]:
@@ -56,7 +76,8 @@ def simulate(seed: int, runs: int, protocol: tuple[str, ...], processes: int) ->
     A seed replays its run. Of a run that fails, the shortest history that can be found is printed.
     """
     seeds, failed = range(seed, seed + runs), False
-    with ProcessPoolExecutor(processes) as pool:
+    started = multiprocessing.Value("i", 0)
+    with ProcessPoolExecutor(processes, initializer=keep_to_a_core, initargs=(started,)) as pool:
         for name in protocol or PROTOCOLS:
             began, totals = time.monotonic(), Totals()
             parts = list(chunks(seeds))

@@ -375,6 +375,21 @@ class ModelTable:
         if actions:
             transaction.put(Change(actions, "DELETE", stamp.note, (stamp.application, stamp.number)))
 
+    def merge(self, days: Sequence[date | str], changed: Callable[[File], File]) -> None:
+        """Do what a MERGE of Delta does that changes rows and carries no stamp.
+
+        Args:
+            days: those of whose files it changes rows.
+            changed: writes a file anew; the file itself if none of its rows changes.
+        """
+        transaction = self.begin()
+        actions = list[Action]()
+        for file in transaction.read_days(days):
+            if (after := changed(file)) is not file:
+                actions += [transaction.removed(file), transaction.added(after)]
+        if actions:
+            transaction.put(Change(actions, "MERGE"))
+
     def set_property(self, name: str, value: str) -> None:
         """Set a property of the table, by a commit that changes no row."""
         self.begin().put(Change([], "SET TBLPROPERTIES", properties={name: value}))

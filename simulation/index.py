@@ -9,22 +9,25 @@ from functools import partial
 from itertools import count
 from typing import Final
 
-from pipelines.delta.epochs import application
+from pipelines.delta.epochs import Stamp, application
+from pipelines.delta.fencing import write_fenced
 from pipelines.delta.table_properties import WHOLE_FROM
 from pipelines.errors import OncelakeError
 from pipelines.ledger.bronze_state import BronzeState
 from pipelines.ledger.index_making import folded, make_index
 from pipelines.ledger.lease_terms import LeaseTerm
 from simulation.delta import Action, Change, ModelLog, Version
-from simulation.index_tables import INDEX, ModelFolding, ModelIndex, ModelMaking
+from simulation.index_tables import INDEX, BronzeVerdict, ModelFolding, ModelIndex, ModelMaking
 from simulation.ingest import Row
 from simulation.kernel import Actor, Kernel, Process, Violation
 from simulation.nightly import ModelLeases, ModelTables, NightlyWorld
+from simulation.schedules import overtaking
 from simulation.topic import Sent
 
 BRONZE: Final = "bronze"
 _DAYS: Final = tuple(date(2013, 1, day) for day in range(1, 4))
 _BEGIN: Final = datetime(2013, 1, 6, tzinfo=UTC)
+_HOUR: Final = timedelta(hours=1)
 _MOST_RECORDS: Final = 60
 
 
@@ -52,37 +55,49 @@ class IndexWorld(NightlyWorld):
     Attributes:
         make_index: makes what the index is made from; a planted fault is one that answers wrongly.
         make_folding: makes what is folded.
-        verdicts: the versions of bronze that verdicts name.
         cleaned: up to which version the log of bronze is cleaned up.
+        contract: the contract that a job gets which starts now; each decodes to other days.
     """
 
     make_index: Callable[["IndexWorld", int], ModelMaking] = ModelMaking
     make_folding: Callable[["IndexWorld"], ModelFolding] = ModelFolding
-    verdicts: list[int] = field(default_factory=list)
     cleaned: int = 0
+    contract: int = 0
+    contracts: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.kernel = Kernel(self.schedule, self.check)
+        self.kernel = Kernel(overtaking(self.schedule, self.setup, "fold"), self.check)
         names = ("batch", "ledger", "leases", BRONZE, INDEX)
         logs = (ModelLog(name, is_fenced=self.is_fenced, clock=lambda: self.kernel.now) for name in names)
         self.batch, self.ledger, self.leases, self.bronze_log, self.index = logs
         self.sees_the_dead = self.setup.random() < 0.5
         self._tables, self._names = 0, count()
         self._ends, self._records = dict[int, int](), list[Sent]()
-        self._seen = set[tuple[int, int]]()
-        self._whole: date | None = None
         self._newest_seen = 0
+        self._losses = 0
         for _ in range(self.setup.randint(1, 3)):
-            self.come()
+            self.come(self.setup.choice((timedelta(), _HOUR)))
         for name in ("night-A", "night-B"):
             self.start_night(name)
-        if self.setup.random() < 0.5:
+        if self.setup.random() < 0.7:
             self.start_fold("fold-A")
         self._accidents()
 
     def time(self) -> datetime:
         """Return the time."""
         return _BEGIN + timedelta(seconds=self.kernel.now)
+
+    def contract_at_work(self) -> int:
+        """Return the contract of the job whose turn it is."""
+        return self.contracts[self.kernel.current.process.name]
+
+    def day_of(self, row: Row, contract: int) -> date:
+        """Return the event day of a record, as a contract decodes it."""
+        return _DAYS[(_DAYS.index(row.record.day) + contract * row.record.number) % len(_DAYS)]
+
+    def verdicts(self) -> list[BronzeVerdict]:
+        """Return the verdicts."""
+        return [file["rows"] for file in self.ledger.newest.files.values()]
 
     def state(self, version: int) -> BronzeState:
         """Return what distinguishes bronze at a version from other tables."""
@@ -103,11 +118,11 @@ class IndexWorld(NightlyWorld):
         made_by: Version = self.bronze_log.versions[version]
         return repr((made_by.at, made_by.commit, sorted(made_by.added), sorted(made_by.removed)))
 
-    def come(self) -> None:
-        """Let a micro-batch come."""
+    def come(self, ago: timedelta = timedelta()) -> None:
+        """Let a micro-batch come, or have come some time ago."""
         if len(self._records) >= _MOST_RECORDS:
             return
-        rows, now = list[Row](), self.time() + timedelta(microseconds=len(self._records))
+        rows, now = list[Row](), self.time() - ago + timedelta(microseconds=len(self._records))
         for _ in range(self.setup.randint(1, 3)):
             partition = self.setup.randrange(2)
             offset = self._ends.get(partition, 0)
@@ -118,6 +133,8 @@ class IndexWorld(NightlyWorld):
         self.bronze_log.append_blindly(BRONZE, tuple(rows))
 
     def _process(self, name: str) -> Process:
+        # Of two hosts one may have it later.
+        self.contracts[name] = self.contract + (self.setup.random() < 0.25)
         process = Process(name, len(self.processes) + 1)
         self.processes[process.number] = process
         return process
@@ -150,10 +167,18 @@ class IndexWorld(NightlyWorld):
                 self.kernel.sleep(5, "waits for ingest")
             newest = self.kernel.effect("bronze: newest version", lambda: self.bronze_log.newest)
             version = newest.commit.version
+            losses = self._losses
             lake = self.make_index(self, version)
             index = make_index(lake, term.stamp)
             self._check_index(index, newest, lake.bronze.whole_from)
-        self.kernel.effect("verdict", partial(self.verdicts.append, version), is_write=True)
+        offsets = frozenset((partition, offset) for _, partition, offset in index.counts())
+        decided = BronzeVerdict(version, lake.bronze.commit, offsets, lake.bronze.whole_from, losses)
+        self._decide(decided, term.stamp("certify"))
+
+    def _decide(self, decided: BronzeVerdict, stamp: Stamp) -> None:
+        """Append a verdict, as `pipelines.ledger.certifications.record_verdicts`."""
+        table = self.table(self.ledger)
+        write_fenced(table, table.saver(stamp, [], lambda: [self.ledger.file("verdicts", decided)]), stamp)
 
     def start_fold(self, name: str, times: int = 3) -> Actor:
         """Start a run that folds the index."""
@@ -168,22 +193,48 @@ class IndexWorld(NightlyWorld):
         if log.versions[newest.commit.version : newest.commit.version + 1] != [newest]:
             # Bronze was put back from a copy under the run, which ends when it compares commits.
             return
-        expected = Counter(
-            (row.record.day, row.record.partition, row.record.offset)
-            for file in newest.files.values()
-            for row in file["rows"]
-        )
+        contract = self.contract_at_work()
+        expected = self._counts(newest, contract)
         if index.counts() != expected:
             text = f"it counts {index.counts() - expected} too many and lacks {expected - index.counts()}"
             raise Violation("the index counts each record once", f"version {index.version}: {text}")
+        self._check_verdicts(index, contract)
         there = {(partition, offset) for _, partition, offset in expected}
         if index.version < self._newest_seen:
             # A run that stood still looks at what bronze had before.
             return
         self._newest_seen = index.version
-        if whole == self._whole and (lost := self._seen - there):
-            raise Violation("lost records are told", f"{sorted(lost)} are gone, and nobody says so")
-        self._seen, self._whole = there, whole
+        for verdict in self._known_verdicts()[-1:]:
+            if whole == verdict.whole_from and (lost := verdict.offsets - there):
+                raise Violation("lost records are told", f"{sorted(lost)} are gone, and nobody says so")
+
+    def _counts(self, version: Version, contract: int) -> Counter[tuple[date, int, int]]:
+        return Counter(
+            (self.day_of(row, contract), row.record.partition, row.record.offset)
+            for file in version.files.values()
+            for row in file["rows"]
+        )
+
+    def _check_verdicts(self, index: ModelIndex, contract: int) -> None:
+        """Make sure that what verdicts have seen of bronze is still told, if bronze only grew since."""
+        # An index that was made without the one before it does not know when records came.
+        first = min((row.commit for row in index.rows), default=0)
+        for version in {verdict.version for verdict in self._known_verdicts() if self._is_of(verdict, index)}:
+            since = self.bronze_log.versions[version + 1 : index.version + 1]
+            if version < first or any(each.removed and each.commit.operation != "OPTIMIZE" for each in since):
+                continue
+            then = index.until(version).counts()
+            expected = self._counts(self.bronze_log.versions[version], contract)
+            if then != expected:
+                text = f"{then - expected} too many, {expected - then} too few"
+                raise Violation("the index knows what verdicts have seen", f"version {version}: {text}")
+
+    def _known_verdicts(self) -> list[BronzeVerdict]:
+        return [verdict for verdict in self.verdicts() if verdict.losses == self._losses]
+
+    def _is_of(self, verdict: BronzeVerdict, index: ModelIndex) -> bool:
+        commit = self.hash_of(verdict.version)
+        return verdict.version <= index.version and commit is not None and verdict.commit == commit
 
     def check(self) -> None:
         """Look at the lease alone: what a run gets is compared when it gets it.
@@ -229,6 +280,7 @@ class IndexWorld(NightlyWorld):
             "bronze is put back by a copy": partial(self._copy, self.bronze_log),
             "the index is put back by a copy": self._copy_index,
             "the index is lost": self._lose,
+            "the contract is changed": self._change_contract,
             "bronze is another table": self._replace,
             "records leave bronze": self._retain,
             "the log of bronze is cleaned up": self._clean,
@@ -251,12 +303,19 @@ class IndexWorld(NightlyWorld):
 
     def _copy_index(self) -> None:
         self._copy(self.index)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Expect no index to know when records came that another one knew, which is lost."""
         # What only a lost index knew, verdicts tell: `pipelines.ledger.bronze_verdicts`.
-        self._seen.clear()
+        self._losses += 1
 
     def _lose(self) -> None:
         del self.index.versions[1:]
-        self._seen.clear()
+        self._forget()
+
+    def _change_contract(self) -> None:
+        self.contract += 1
 
     def _replace(self) -> None:
         """Let bronze be moved aside, and filled once more from what Kafka has."""

@@ -45,6 +45,25 @@ class IndexRow:
 
 
 @dataclass(frozen=True)
+class BronzeVerdict:
+    """What a verdict says of the bronze that it was given by.
+
+    Attributes:
+        version: its version.
+        commit: the hash of that commit.
+        offsets: the records that bronze had, by partition.
+        whole_from: the first day of which bronze lacked no record that was removed.
+        losses: how often an index was lost before.
+    """
+
+    version: int
+    commit: str | None
+    offsets: frozenset[tuple[int, int]]
+    whole_from: date | None
+    losses: int
+
+
+@dataclass(frozen=True)
 class ModelIndex:
     """What the index says of bronze at a version."""
 
@@ -93,10 +112,11 @@ class ModelMaking:
         at = self.table.version()
         self.stored = self.table.rows_at(at)
         self.indexed = max((row.made_from for row in self.stored), key=lambda each: each.until, default=None)
+        self.contract = world.contract_at_work()
         self.bronze: BronzeState = self._look("state", partial(world.state, version))
         self.is_same = self.indexed is not None and self.continues(self.indexed)
         self.bronze_id = bronze_id(self.bronze, self.indexed, is_same=self.is_same)
-        self.made_for = f"{self.bronze_id} {self.bronze.whole_from}"
+        self.made_for = f"{self.bronze_id} {self.bronze.whole_from} {self.contract}"
 
     def _look(self, label: str, action: Any) -> Any:
         return self.world.kernel.effect(f"bronze: {label}", action)
@@ -170,7 +190,8 @@ class ModelMaking:
         )
         parts = dict[tuple[int, date, int], list[Row]]()
         for row, commit in came:
-            parts.setdefault((commit, row.record.day, row.record.partition), []).append(row)
+            day = self.world.day_of(row, self.contract)
+            parts.setdefault((commit, day, row.record.partition), []).append(row)
         return [
             IndexRow(
                 {row.ingested_at: commit for row in rows},
@@ -243,11 +264,17 @@ class ModelFolding:
         """Return the rows that are to be folded; None if there are none."""
         return [row for row in self.table.rows_at(self.table.version()) if self.is_old(row)] or None
 
+    def verdict_versions(self) -> list[int]:
+        """Return the versions of bronze that verdicts name."""
+        decided = self.world.kernel.effect("ledger: read", self.world.verdicts)
+        return [verdict.version for verdict in decided]
+
     def fold(self, rows: list[IndexRow]) -> list[IndexRow]:
         """Return one row for each day and partition, and span between two versions that verdicts name."""
+        versions = self.verdict_versions()
         parts = dict[tuple[int, date, int], list[IndexRow]]()
         for row in rows:
-            span = sum(row.commit > version for version in self.world.verdicts)
+            span = sum(row.commit > version for version in versions)
             parts.setdefault((span, row.day, row.partition), []).append(row)
         return [
             IndexRow(

@@ -289,7 +289,8 @@ class Kernel:
     def _default(self) -> Move:
         """Return what happens where the schedule says nothing: one after the other, and those that wait."""
         if ready := self.ready():
-            return Move(ready[0].name)
+            # Two that wait in turns must not keep away what both wait for.
+            return Move(min(ready, key=lambda actor: actor.wake_at).name)
         sleeping = [a for a in self.actors.values() if not a.has_ended and not a.process.is_stopped]
         if sleeping:
             return Move("time")

@@ -1,5 +1,6 @@
 """Planted faults of the index of bronze, see `simulation.planted`."""
 
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any, Final
@@ -7,7 +8,7 @@ from typing import Any, Final
 from pipelines.delta.epochs import Stamp
 from pipelines.ledger.bronze_state import Indexed
 from simulation.index import IndexWorld
-from simulation.index_tables import IndexRow, ModelIndex, ModelMaking
+from simulation.index_tables import IndexRow, IndexTable, ModelFolding, ModelIndex, ModelMaking
 from simulation.kernel import Schedule
 from simulation.planted import Planted
 from simulation.runs import World
@@ -58,7 +59,7 @@ class _RetentionNotInKey(ModelMaking):
 
     def __init__(self, world: IndexWorld, version: int) -> None:
         super().__init__(world, version)
-        self.made_for = self.bronze_id
+        self.made_for = f"{self.bronze_id} {self.contract}"
 
     def in_bronze(self) -> tuple[int, int]:
         return self.counted(self.as_known())
@@ -74,6 +75,49 @@ class _ChangesAreWhole(ModelMaking):
         return self.counted(self.as_known()) if self.world.cleaned else super().in_bronze()
 
 
+class _WrittenWithoutEpoch(ModelMaking):
+    """What a run writes to the index carries no epoch, but whatever number comes next."""
+
+    def written(self, rows: list[IndexRow], after: int | None, stamp: Stamp) -> ModelIndex:
+        return super().written(rows, after, _next(self.table, stamp))
+
+
+class _FoldedWithoutEpoch(ModelFolding):
+    """What a run folds carries no epoch, but whatever number comes next."""
+
+    def claim(self, stamp: Stamp) -> None:
+        super().claim(_next(self.table, stamp))
+
+    def replace(self, folded: list[IndexRow], stamp: Stamp) -> None:
+        super().replace(folded, _next(self.table, stamp))
+
+
+def _next(table: IndexTable, stamp: Stamp) -> Stamp:
+    return replace(stamp, number=table.number_taken(stamp.application) + 1)
+
+
+class _FoldNotClaimed(ModelFolding):
+    """A run that folds does not claim the index before it reads what it is to fold."""
+
+    def claim(self, stamp: Stamp) -> None:
+        pass
+
+
+class _FoldedAcrossVerdicts(ModelFolding):
+    """A folded row may lie on both sides of a version that a verdict names."""
+
+    def verdict_versions(self) -> list[int]:
+        return []
+
+
+class _ContractNotInKey(ModelMaking):
+    """An index holds for whatever contract."""
+
+    def __init__(self, world: IndexWorld, version: int) -> None:
+        super().__init__(world, version)
+        self.made_for = f"{self.bronze_id} {self.bronze.whole_from}"
+
+
 def _world(schedule: Schedule, setup: Random, **wrong: Any) -> World:
     return IndexWorld(schedule, setup, **wrong)
 
@@ -83,11 +127,18 @@ def _making(name: str, seed: int, make: type[ModelMaking]) -> Planted:
 
 
 INDEX: Final = (
-    _making("the index is not compared with bronze", 33, _CountsNotCompared),
-    _making("any bronze is the same", 372, _AnyBronze),
-    _making("lost offsets are not told", 22, _LostOffsetsNotTold),
+    _making("the index is not compared with bronze", 37, _CountsNotCompared),
+    _making("any bronze is the same", 23, _AnyBronze),
+    _making("lost offsets are not told", 13, _LostOffsetsNotTold),
     _making("rows come beside others", 0, _AppendedOnly),
-    _making("a run reads the newest version of the index", 10, _NewestVersion),
-    _making("retention is not in the key", 33, _RetentionNotInKey),
-    _making("changes that are gone are passed over", 327, _ChangesAreWhole),
+    _making("a run reads the newest version of the index", 38, _NewestVersion),
+    _making("retention is not in the key", 17, _RetentionNotInKey),
+    _making("changes that are gone are passed over", 401, _ChangesAreWhole),
+    _making("the contract is not in the key", 0, _ContractNotInKey),
+    _making("what is written to the index carries no epoch", 38, _WrittenWithoutEpoch),
+    Planted("what is folded carries no epoch", 2563, partial(_world, make_folding=_FoldedWithoutEpoch)),
+    Planted(
+        "the index is not claimed before it is folded", 2563, partial(_world, make_folding=_FoldNotClaimed)
+    ),
+    Planted("folded across verdicts", 173, partial(_world, make_folding=_FoldedAcrossVerdicts)),
 )

@@ -18,6 +18,7 @@ from pipelines.retention.upkeep_run import Looked
 from simulation.kernel import Schedule
 from simulation.planted import Planted
 from simulation.retention import RetentionTables, RetentionWorld
+from simulation.retention_overtaken import OvertakenUpkeepWorld
 from simulation.runs import World
 from simulation.upkeep import KeptLog, ModelUpkeep
 
@@ -68,6 +69,14 @@ class _SaidAfterwards(ModelUpkeep):
         told = dict(removal.properties)
         super()._delete_bronze(Removal(removal.rows, removal.condition), stamps)
         self._set(self.world.bronze_log, told)
+
+
+class _SaidWithoutEpoch(ModelUpkeep):
+    """What bronze says of its first whole day carries no epoch, as before deletions were fenced."""
+
+    def _delete_bronze(self, removal: Removal, stamps: Callable[[str], Stamp]) -> None:
+        self._set(self.world.bronze_log, removal.properties)
+        super()._delete_bronze(replace(removal, properties={}), stamps)
 
 
 class _NotRestored(ModelUpkeep):
@@ -124,6 +133,15 @@ def _upkeep(name: str, seed: int, make: type[ModelUpkeep]) -> Planted:
     return Planted(name, seed, partial(_world, make_upkeep=make))
 
 
+def _overtaken(schedule: Schedule, setup: Random, **wrong: Any) -> World:
+    return OvertakenUpkeepWorld(schedule, setup, **wrong)
+
+
+UPKEEP: Final = (
+    Planted(
+        "the first whole day is set without an epoch", 143, partial(_overtaken, make_upkeep=_SaidWithoutEpoch)
+    ),
+)
 RETENTION: Final = (
     _upkeep("unread records go", 64, _UnreadGo),
     _upkeep("unresolved records go", 18, _UnresolvedGo),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
-from simulation.kernel import Fault, Kernel, Move
+from simulation.kernel import Fault, Kernel, Move, Schedule
 
 _PAUSES: Final = ("time 25", "time 70", "time 700")
 
@@ -69,6 +69,82 @@ class RandomSchedule:
         if self._kinds is None:
             self._kinds = [name for name in kernel.accidents if self._random.random() < 0.4]
         return self._random.choice(self._kinds) if self._kinds else None
+
+
+_FIRST_STEPS: Final = 80
+_MOST_ACCIDENTS: Final = 4
+
+
+class Overtaken:
+    """Lets one process stand still at one of its effects, until others have done all of their work.
+
+    It is what a lease must survive, and what chance alone brings about seldom: while it stands still, nothing
+    else goes wrong, and the others come to their end.
+
+    Args:
+        schedule: decides until then, and afterwards.
+        random: the chance.
+        victims: how the names of those begin that stand still most often.
+    """
+
+    def __init__(self, schedule: RandomSchedule, random: Random, victims: str) -> None:
+        self._schedule, self._random, self._victims = schedule, random, victims
+        self._left = random.randrange(_FIRST_STEPS)
+        self._accidents_left = random.randrange(_MOST_ACCIDENTS)
+        self._victim: str | None = None
+        self._has_stopped = self._is_over = False
+        self._is_long = random.random() < 0.7
+
+    def next(self, kernel: Kernel) -> Move | None:
+        """Return the next move."""
+        if self._is_over or kernel.is_quiet:
+            return self._schedule.next(kernel)
+        if self._has_stopped:
+            return self._while_it_stands_still(kernel)
+        if self._victim is None:
+            self._victim = self._chosen(list(kernel.actors))
+        actor = kernel.actors[self._victim]
+        self._is_over = actor.has_ended
+        if actor not in kernel.ready():
+            return self._schedule.next(kernel)
+        self._left -= 1
+        if self._left > 0 or Fault.STOP not in actor.faults:
+            return Move(self._victim) if self._random.random() < 0.7 else self._schedule.next(kernel)
+        self._has_stopped = True
+        return Move(self._victim, Fault.STOP)
+
+    def _chosen(self, names: Sequence[str]) -> str:
+        likely = [name for name in names if name.startswith(self._victims)]
+        return self._random.choice(likely if likely and self._random.random() < 0.7 else names)
+
+    def _while_it_stands_still(self, kernel: Kernel) -> Move | None:
+        random = self._random
+        if self._is_long:
+            self._is_long = False
+            return Move("time 700")
+        if self._accidents_left and random.random() < 0.1:
+            self._accidents_left -= 1
+            return Move(random.choice([*kernel.accidents, "time 700"]))
+        if ready := kernel.ready():
+            return Move(random.choice(ready).name)
+        if any(not a.has_ended and not a.process.is_stopped for a in kernel.actors.values()):
+            return Move("time")
+        self._is_over = True
+        return None
+
+
+def overtaking(schedule: Schedule, setup: Random, victims: str) -> Schedule:
+    """Return a schedule in which one process is overtaken in some runs; one that was recorded stays as it is.
+
+    Args:
+        schedule: a schedule.
+        setup: decides.
+        victims: how the names of those begin that are overtaken most often.
+    """
+    random = Random(setup.random())  # noqa: S311 - nothing here is secret
+    if not isinstance(schedule, RandomSchedule) or random.random() < 0.5:
+        return schedule
+    return Overtaken(schedule, random, victims)
 
 
 class Replay:

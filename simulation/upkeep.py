@@ -76,10 +76,14 @@ class SpeedStream:
             plan = partial(checkpoint.plans.setdefault, batch, newest)
             until = self.kernel.effect(f"checkpoint: offsets/{batch}", plan, is_write=True)
             rows = self.kernel.effect(f"bronze: read up to {until}", partial(self._read, first, until))
-            write = partial(self.world.take, batch, rows)
-            self.kernel.effect(f"speed: write {batch}", write, is_write=True, again=write)
+            self.write(batch, rows)
             done = partial(checkpoint.done.add, batch)
             self.kernel.effect(f"checkpoint: commits/{batch}", done, is_write=True, again=done)
+
+    def write(self, batch: int, rows: Sequence[Row]) -> None:
+        """Write what a micro-batch has read."""
+        write = partial(self.world.take, batch, rows)
+        self.kernel.effect(f"speed: write {batch}", write, is_write=True, again=write)
 
     def _read(self, first: int | None, until: int) -> list[Row]:
         log = self.world.bronze_log
@@ -366,8 +370,7 @@ class ModelUpkeep:
 
     def _resolved(self, condition: str) -> list[int]:
         """Return the records of the quarantine that a condition names."""
-        (seconds,) = _UNTIL.findall(condition)
-        until = datetime.fromtimestamp(int(seconds), UTC)
+        until = tried_until(condition)
         return [
             number
             for number, each in self.world.quarantine.items()
@@ -377,6 +380,12 @@ class ModelUpkeep:
     def _discard(self, condition: str) -> None:
         for number in self._resolved(condition):
             del self.world.quarantine[number]
+
+
+def tried_until(condition: str) -> datetime:
+    """Return before which moment a condition has records resolved, see `quarantine_removal`."""
+    (seconds,) = _UNTIL.findall(condition)
+    return datetime.fromtimestamp(int(seconds), UTC)
 
 
 def is_below(row: Row, condition: str) -> bool:

@@ -17,7 +17,8 @@ from pipelines.records.redaction import shown_found
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps import quarantine as step
 from pipelines.steps.quarantine import QuarantinedRecord, QuarantineGroup
-from pipelines.steps.replay import Replay, ReplayResult, replay_and_rebuild
+from pipelines.steps.replay import replay_and_rebuild
+from pipelines.steps.replay_run import Replay, ReplayResult
 
 _VALUE_LENGTH: Final = 500
 _MOMENT: Final = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
@@ -166,7 +167,7 @@ def replay(dry_run: bool, **options: Any) -> None:
     run_job(Job("quarantine replay", body, check=refuse_unfit_expectations), common)
 
 
-def summary_of_replay(result: ReplayResult, *, dry_run: bool) -> dict[str, Any]:
+def summary_of_replay(result: ReplayResult[Any], *, dry_run: bool) -> dict[str, Any]:
     """Tell what was replayed.
 
     Args:
@@ -196,7 +197,7 @@ def summary_of_replay(result: ReplayResult, *, dry_run: bool) -> dict[str, Any]:
     return summary
 
 
-def _of_gone(done: Replay) -> list[str]:
+def _of_gone(done: Replay[Any]) -> list[str]:
     why = "records of the day are gone from bronze, so it cannot be rebuilt"
     return [f"left unresolved: {day}: {why}; discard them" for day in done.gone]
 

@@ -11,7 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Final
 
+from pipelines.config.streams import Layer
 from pipelines.delta.epochs import Stamp, application
 from pipelines.delta.fenced_commits import claim, number_taken, replace_fenced
 from pipelines.delta.io import read, small_rows
@@ -22,6 +24,9 @@ from pipelines.ledger.lease_holders import HeldLease, Holder, this_process
 from pipelines.ledger.lease_terms import LeaseLimits, LeaseTerm, take
 from pipelines.ledger.ops_tables import BRONZE_INDEX, CERTIFICATIONS, LEASES, rows_named
 from pipelines.spark.pipeline import Pipeline
+
+# Where verdicts and batch table are put back from a backup, the others still know later epochs.
+_FENCED: Final[tuple[Layer, ...]] = ("batch", "speed", "quarantine")
 
 
 @dataclass(frozen=True)
@@ -129,7 +134,7 @@ def lease(pipeline: Pipeline, run_id: str) -> Iterator[Lease]:
         InfrastructureError: another run holds the lease. The message names it.
     """
     ledger = CERTIFICATIONS.path(pipeline)
-    fenced = (pipeline.table("batch"), ledger, BRONZE_INDEX.path(pipeline))
+    fenced = (ledger, BRONZE_INDEX.path(pipeline), *map(pipeline.table, _FENCED))
     with _holding(pipeline, run_id, pipeline.name, fenced) as taken:
         ensure_ledger(pipeline)
         claim(pipeline.spark, ledger, taken.stamp("claim"))

@@ -1,23 +1,26 @@
 """Replay: add records of the quarantine that keep the current contract to the lake, each once."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from datetime import date
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.delta.epochs import Stamp
 from pipelines.delta.event_tables import ensure_speed
 from pipelines.delta.fenced_commits import append_fenced, claim
-from pipelines.delta.io import read, small_rows
+from pipelines.delta.io import on_days, read, small_rows
 from pipelines.delta.reader_position_check import require_not_read_ahead
 from pipelines.delta.record_tables import require_table
 from pipelines.delta.stream_check import refuse_lost_speed
 from pipelines.delta.tables import exists, version
-from pipelines.ledger.certifications import certified
+from pipelines.ledger.certifications import Certified, certified
 from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.forgotten_places import places
 from pipelines.ledger.leases import Lease, lease
+from pipelines.ledger.ops_tables import CERTIFICATIONS
 from pipelines.ledger.quarantine import Selection, picked, tried, update_unresolved
 from pipelines.ledger.retention_properties import first_rebuildable_day
 from pipelines.records.decode import (
@@ -39,43 +42,15 @@ from pipelines.records.dedup import (
 )
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.rebuild import Rebuild, rebuild
+from pipelines.steps.replay_run import (
+    Replay,
+    ReplayResult,
+    mark_rebuilt,
+    put_back,
+    replay_under_lease,
+    run_replay,
+)
 from pipelines.steps.serving_table import refresh_readers_or_warn
-
-
-@dataclass(frozen=True)
-class ReplayCounts:
-    """What became of records that were decoded again: `records` is the sum of the others.
-
-    Attributes:
-        records: Records that were decoded again.
-        still_broken: Records that still break the contract.
-        rows: Rows that are new in the speed layer.
-        closed: Events of certified days.
-        copies: Copies of events that readers have.
-    """
-
-    records: int
-    still_broken: int
-    rows: int
-    closed: int
-    copies: int
-
-
-@dataclass(frozen=True)
-class Replay:
-    """What a replay has done so far, and what a rebuild has to complete.
-
-    Attributes:
-        counts: What became of the records.
-        days: certified days that must be rebuilt to take records in.
-        gone: certified days that cannot be, since bronze no longer holds all their records.
-        of_certified_days: the coordinates of the records of certified days, and their `_event_date`.
-    """
-
-    counts: ReplayCounts
-    days: tuple[date, ...]
-    gone: tuple[date, ...]
-    of_certified_days: DataFrame
 
 
 def replay(
@@ -84,7 +59,7 @@ def replay(
     selection: Selection,
     *,
     dry_run: bool,
-) -> Replay:
+) -> Replay[DataFrame]:
     """Decode records again by today's contract and put those that pass where they belong.
 
     Events of days that are not certified enter the speed layer, unless their key is there. Events of
@@ -98,86 +73,16 @@ def replay(
         dry_run: count, and change nothing.
 
     Raises:
-        InfrastructureError: another run holds the pipeline's lease.
+        InfrastructureError: another run holds the pipeline's lease, or has taken it over.
         SourceError: there is no quarantine yet, or the speed layer is gone, or was restored.
     """
-    require_table(pipeline, "quarantine")
-    if dry_run:
-        return _put_back(pipeline, selection, None)
-    refuse_lost_speed(pipeline)
-    require_not_read_ahead(pipeline, "speed")
-    ensure_speed(pipeline)
-    with lease(pipeline, run_id) as run_lease:
-        claim(pipeline.spark, pipeline.table("speed"), run_lease.stamp("claim"))
-        return _put_back(pipeline, selection, run_lease)
-
-
-def _put_back(
-    pipeline: Pipeline,
-    selection: Selection,
-    run_lease: Lease | None,
-) -> Replay:
-    # What was forgotten before this run had the lease is no longer there.
-    at = version(pipeline.spark, pipeline.table("quarantine"))
-    chosen = picked(pipeline, selection, at).dropDuplicates(list(COORDINATES))
-    forgotten = places(pipeline)
-    if forgotten is not None:
-        chosen = chosen.join(forgotten.select(*COORDINATES), [*COORDINATES], "left_anti")
-    records = chosen.select(*ENVELOPE, *ORIGIN)
-    judged = decode_all(pipeline, records, retries_passed_over=True).persist()
-    state = certified(pipeline)
-    certified_version = state.version if state else None
-    is_certified = F.col(EVENT_DATE).isin(*state.days) if state else F.lit(False)
-    passed = valid(judged, pipeline.contract)
-    of_certified = passed.where(is_certified)
-    new = _unknown(pipeline, passed.where(~is_certified), certified_version).persist()
-    try:
-        whole = first_rebuildable_day(pipeline) or date.min
-        days = [row["day"] for row in small_rows(_days(of_certified))]
-        total, still_broken = judged.count(), judged.where(~F.col(VALID)).count()
-        rows, closed = new.count(), of_certified.count()
-        counts = ReplayCounts(
-            records=total,
-            still_broken=still_broken,
-            rows=rows,
-            closed=closed,
-            copies=total - still_broken - rows - closed,
-        )
-        if run_lease:
-            if rows:
-                append_fenced(new, pipeline.table("speed"), run_lease.stamp("replay"))
-            update_unresolved(pipeline, passed.where(~is_certified).select(*COORDINATES), tried("replayed"))
-            _mark_broken(pipeline, judged.where(~F.col(VALID)))
-        return Replay(
-            counts,
-            tuple(day for day in days if day >= whole),
-            tuple(day for day in days if day < whole),
-            # The same rows, whatever becomes of the tables that they were read from.
-            of_certified.select(*COORDINATES, EVENT_DATE).localCheckpoint(),
-        )
-    finally:
-        new.unpersist()
-        judged.unpersist()
-
-
-@dataclass(frozen=True)
-class ReplayResult:
-    """What was replayed, and what became of the certified days that got events.
-
-    Attributes:
-        done: What was put where it belongs.
-        rebuild: The rebuild of the days.
-        warnings: What keeps the view from the current state.
-    """
-
-    done: Replay
-    rebuild: Rebuild
-    warnings: list[str]
+    lake = _lake(pipeline, run_id, selection, dry_run=dry_run)
+    return put_back(lake, None) if dry_run else replay_under_lease(lake)
 
 
 def replay_and_rebuild(
     pipeline: Pipeline, run_id: str, selection: Selection, *, dry_run: bool
-) -> ReplayResult:
+) -> ReplayResult[DataFrame]:
     """Replay, then rebuild the certified days that get events, recreate the view, and mark the records.
 
     Args:
@@ -190,48 +95,115 @@ def replay_and_rebuild(
         InfrastructureError: As `replay`.
         SourceError: As `replay`.
     """
-    done = replay(pipeline, run_id, selection, dry_run=dry_run)
-    if dry_run or not done.days:
-        return ReplayResult(done, Rebuild({}), [])
-    of_days = rebuild(pipeline, run_id, done.days)
-    warnings = refresh_readers_or_warn(pipeline)
-    mark_replayed(pipeline, done, of_days.certified(done.days))
-    return ReplayResult(done, of_days, warnings)
+    lake = _lake(pipeline, run_id, selection, dry_run=dry_run)
+    return ReplayResult(put_back(lake, None), Rebuild({}), []) if dry_run else run_replay(lake)
 
 
-def mark_replayed(pipeline: Pipeline, done: Replay, days: Sequence[date]) -> None:
+def mark_replayed(pipeline: Pipeline, done: Replay[DataFrame], days: Sequence[date]) -> None:
     """Mark the records of these days, which were rebuilt and certified, as replayed."""
-    if days:
-        of_days = done.of_certified_days.where(F.col(EVENT_DATE).isin(*days)).select(*COORDINATES)
-        update_unresolved(pipeline, of_days, tried("replayed"))
+    mark_rebuilt(_Lake(pipeline, "mark", Selection()), done, days)
 
 
-def _unknown(
-    pipeline: Pipeline,
-    events: DataFrame,
-    certified_version: int | None,
-) -> DataFrame:
-    """Return the winners among events whose keys no reader has within the horizon."""
-    spark, contract = pipeline.spark, pipeline.contract
-    horizon = pipeline.horizon
-    unknown = with_key_columns(events, contract)
-    speed = pipeline.table("speed")
-    layers = [read(spark, speed)] if exists(spark, speed) else []
-    if certified_version is not None:
-        layers.append(read(spark, pipeline.table("batch"), certified_version))
-    for layer in layers:
-        present = layer.select(*right_side_columns(contract))
-        unknown = unknown.join(present, same_event(contract, horizon), "left_anti")
-    return winners(without_key_columns(unknown, contract), contract, horizon)
+def _lake(pipeline: Pipeline, run_id: str, selection: Selection, *, dry_run: bool) -> "_Lake":
+    require_table(pipeline, "quarantine")
+    if not dry_run:
+        refuse_lost_speed(pipeline)
+        require_not_read_ahead(pipeline, "speed")
+        ensure_speed(pipeline)
+    return _Lake(pipeline, run_id, selection)
 
 
-def _days(events: DataFrame) -> DataFrame:
-    return events.select(F.col(EVENT_DATE).alias("day")).distinct().orderBy("day")
+@dataclass(frozen=True)
+class _Lake:
+    """The tables of a lake, see `pipelines.steps.replay_run.ReplayLake`."""
 
+    pipeline: Pipeline
+    run_id: str
+    selection: Selection
+    _persisted: list[DataFrame] = field(default_factory=list)
 
-def _mark_broken(pipeline: Pipeline, broken: DataFrame) -> None:
-    error = {f"_{part}": F.col(f"{ERROR}.{part}") for part in ERROR_PARTS}
-    errors = broken.select(*COORDINATES, *(value.alias(f"_new{name}") for name, value in error.items()))
-    changes: dict[str, str | Column] = {name: F.col(f"o._new{name}") for name in error}
-    changes["_contract_version"] = F.lit(pipeline.contract.version)
-    update_unresolved(pipeline, errors, changes | tried("open"))
+    def hold(self) -> AbstractContextManager[Lease]:
+        return lease(self.pipeline, self.run_id)
+
+    def claim_speed(self, stamp: Stamp) -> None:
+        claim(self.pipeline.spark, self.pipeline.table("speed"), stamp)
+
+    def claim_ledger(self, stamp: Stamp) -> None:
+        claim(self.pipeline.spark, CERTIFICATIONS.path(self.pipeline), stamp)
+
+    @contextmanager
+    def decoded(self) -> Iterator[DataFrame]:
+        pipeline = self.pipeline
+        # What was forgotten before this run had the lease is no longer there.
+        at = version(pipeline.spark, pipeline.table("quarantine"))
+        chosen = picked(pipeline, self.selection, at).dropDuplicates(list(COORDINATES))
+        forgotten = places(pipeline)
+        if forgotten is not None:
+            chosen = chosen.join(forgotten.select(*COORDINATES), [*COORDINATES], "left_anti")
+        records = chosen.select(*ENVELOPE, *ORIGIN)
+        try:
+            yield self._persist(decode_all(pipeline, records, retries_passed_over=True))
+        finally:
+            while self._persisted:
+                self._persisted.pop().unpersist()
+
+    def certified(self) -> Certified | None:
+        return certified(self.pipeline)
+
+    def broken(self, records: DataFrame) -> DataFrame:
+        return records.where(~F.col(VALID))
+
+    def by_verdict(self, records: DataFrame, certified: Certified | None) -> tuple[DataFrame, DataFrame]:
+        is_certified = F.col(EVENT_DATE).isin(*certified.days) if certified else F.lit(False)
+        passed = valid(records, self.pipeline.contract)
+        return passed.where(~is_certified), passed.where(is_certified)
+
+    def unknown(self, events: DataFrame, certified: Certified | None) -> DataFrame:
+        pipeline, contract = self.pipeline, self.pipeline.contract
+        spark, horizon, speed = pipeline.spark, pipeline.horizon, pipeline.table("speed")
+        unknown = with_key_columns(events, contract)
+        layers = [read(spark, speed)] if exists(spark, speed) else []
+        if certified is not None:
+            layers.append(read(spark, pipeline.table("batch"), certified.version))
+        for layer in layers:
+            present = layer.select(*right_side_columns(contract))
+            unknown = unknown.join(present, same_event(contract, horizon), "left_anti")
+        return self._persist(winners(without_key_columns(unknown, contract), contract, horizon))
+
+    def count(self, records: DataFrame) -> int:
+        return records.count()
+
+    def days(self, events: DataFrame) -> list[date]:
+        days = events.select(F.col(EVENT_DATE).alias("day")).distinct().orderBy("day")
+        return [row["day"] for row in small_rows(days)]
+
+    def first_rebuildable(self) -> date | None:
+        return first_rebuildable_day(self.pipeline)
+
+    def kept(self, events: DataFrame) -> DataFrame:
+        return events.select(*COORDINATES, EVENT_DATE).localCheckpoint()
+
+    def add(self, rows: DataFrame, stamp: Stamp) -> None:
+        append_fenced(rows, self.pipeline.table("speed"), stamp)
+
+    def mark_replayed(self, events: DataFrame, days: Sequence[date] | None = None) -> None:
+        of_days = events if days is None else events.where(on_days(days))
+        update_unresolved(self.pipeline, of_days.select(*COORDINATES), tried("replayed"))
+
+    def mark_broken(self, records: DataFrame) -> None:
+        error = {f"_{part}": F.col(f"{ERROR}.{part}") for part in ERROR_PARTS}
+        errors = records.select(*COORDINATES, *(value.alias(f"_new{name}") for name, value in error.items()))
+        changes: dict[str, str | Column] = {name: F.col(f"o._new{name}") for name in error}
+        changes["_contract_version"] = F.lit(self.pipeline.contract.version)
+        update_unresolved(self.pipeline, errors, changes | tried("open"))
+
+    def rebuild(self, days: Sequence[date]) -> Rebuild:
+        return rebuild(self.pipeline, self.run_id, days)
+
+    def refresh_readers(self) -> list[str]:
+        return refresh_readers_or_warn(self.pipeline)
+
+    def _persist(self, rows: DataFrame) -> DataFrame:
+        persisted = rows.persist()
+        self._persisted.append(persisted)
+        return persisted

@@ -17,6 +17,8 @@ import pytest
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay
 
 from demo.waiting import wait_until
+from pipelines.delta.event_tables import ensure_speed
+from pipelines.delta.fenced_commits import claim
 from pipelines.delta.io import read
 from pipelines.delta.tables import ensure_table, shape, small_frame
 from pipelines.errors import InfrastructureError
@@ -136,6 +138,19 @@ def test_epochs_grow_with_each_taking_also_where_the_table_of_leases_was_lost(la
         if name == "after a loss":
             shutil.rmtree(lake.config.ops_table("leases"))
         with lease(lake.pipeline, name) as taken:
+            epochs.append(taken.epoch)
+    assert epochs == [1, 2, 3]
+
+
+def test_epochs_are_above_those_of_a_speed_layer_that_outlived_the_verdicts(lake: Lake) -> None:
+    """As where verdicts and batch layer are put back from a backup: replays would be refused as overtaken."""
+    ensure_speed(lake.pipeline)
+    speed, epochs = lake.config.table("speed"), []
+    for name in ("first", "second", "after a loss"):
+        if name == "after a loss":
+            shutil.rmtree(Path(lake.config.ops_table("leases")).parent)
+        with lease(lake.pipeline, name) as taken:
+            claim(lake.spark, speed, taken.stamp("claim"))
             epochs.append(taken.epoch)
     assert epochs == [1, 2, 3]
 

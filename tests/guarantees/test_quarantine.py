@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -30,9 +31,10 @@ from pipelines.steps import replay as step
 from pipelines.steps.nightly import nightly
 from pipelines.steps.quarantine import discard, examples, summarise
 from pipelines.steps.rebuild import rebuild
-from pipelines.steps.replay import Replay, ReplayCounts, mark_replayed
+from pipelines.steps.replay import mark_replayed
+from pipelines.steps.replay_run import Replay, ReplayCounts
 from pipelines.steps.serving import read_serving
-from tests.support.accidents import dying
+from tests.support.accidents import dying, once
 from tests.support.lake_copies import copied, lake_in
 from tests.support.lakes import EPOCH, Lake, Record, flight
 from tests.support.nights import ONE, TWO, on, stream
@@ -75,7 +77,7 @@ def with_contract(lake: Lake, contract: DataContract) -> Lake:
     return lake.variant(contract=contract)
 
 
-def replay(lake: Lake, selection: Selection = UNRESOLVED, *, dry_run: bool = False) -> Replay:
+def replay(lake: Lake, selection: Selection = UNRESOLVED, *, dry_run: bool = False) -> Replay[DataFrame]:
     return step.replay(lake.pipeline, "replay", selection, dry_run=dry_run)
 
 
@@ -227,6 +229,28 @@ def test_a_replayed_record_enters_an_uncertified_day_once_and_a_certified_day_by
     assert numbers(read_serving(lake.pipeline)) == [1, 2, 2, 3, 4, 6]
     assert replay(fixed).counts == ReplayCounts(records=4, still_broken=4, rows=0, closed=0, copies=0)
     assert numbers(lake.table("speed")) == [1, 2, 3, 4, 6]
+
+
+def test_a_replay_that_a_run_with_the_former_contract_overtakes_marks_nothing(
+    lake: Lake, small: DataContract
+) -> None:
+    """Nobody reads the speed layer of a certified day, and no further replay would take the events up."""
+
+    def overtaken() -> None:
+        # As if its time were over.
+        DeltaTable.forPath(lake.spark, lake.config.ops_table("leases")).delete()
+        certify(lake, TWO)
+
+    before, fixed = kept(lake), with_contract(lake, small)
+    with (
+        armed(Point.RECORDS_JUDGED, once(overtaken)),
+        pytest.raises(InfrastructureError, match="lost its lease to a later one"),
+    ):
+        replay(fixed)
+    assert kept(lake) == before
+    done = replay(fixed)
+    assert done.days == (TWO,)
+    assert done.counts == ReplayCounts(records=9, still_broken=4, rows=0, closed=3, copies=2)
 
 
 @pytest.mark.thorough

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from delta.tables import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -48,6 +49,12 @@ class RealTable:
 
     def delete(self, days: Sequence[date], stamps: Callable[[str], Stamp]) -> int:
         return delete_rows_fenced(self.spark, self.path, days_condition(days), {}, stamps)
+
+    def merge(self, days: Sequence[date]) -> None:
+        chosen = self._rows(days).select("_event_date").alias("o")
+        table = DeltaTable.forPath(self.spark, self.path).alias("t")
+        merge = table.merge(chosen, "t._event_date = o._event_date").whenMatchedUpdate(set={"id": "t.id + 1"})
+        merge.execute()
 
     def append_by_hand(self, day: date) -> None:
         self._rows([day]).write.format("delta").mode("append").save(self.path)
@@ -90,6 +97,9 @@ class TableOfTheModel:
     def delete(self, days: Sequence[date], stamps: Callable[[str], Stamp]) -> int:
         delete = partial(self.table.delete, days=days, left=lambda file: None)
         return rows_deleted(self.table, delete, {}, stamps)
+
+    def merge(self, days: Sequence[date]) -> None:
+        self.table.merge(days, lambda file: self.log.file(file["day"], file["rows"]))
 
     def append_by_hand(self, day: date) -> None:
         self.log.append_blindly(day, 1)
@@ -147,6 +157,8 @@ class Client:
             case "delete":
                 numbers = {"retention": number, "delete": number + 1}
                 return self.table.delete(days, lambda step: Stamp(run, numbers[step], f"{step} {number}"))
+            case "merge":
+                self.table.merge(days)
             case "by hand":
                 self.table.append_by_hand(days[0])
             case "property":
@@ -164,7 +176,7 @@ class Client:
 
 OPERATIONS = (
     *("begin claim", "begin restore", "begin restore", "commit", "commit", "commit"),
-    *("append", "replace", "delete", "by hand", "property"),
+    *("append", "replace", "delete", "merge", "by hand", "property"),
 )
 
 
@@ -202,6 +214,10 @@ def test_who_commits_first_decides_what_becomes_of_those_that_have_begun(
             *(("by hand", "", 0, one), ("delete", "mine", 20, one), ("delete", "mine", 22, DAYS[2:])),
             *(("by hand", "", 0, one), ("delete", "mine", 9, one), ("begin claim", "mine", 0, one)),
             *(("delete", "mine", 24, one), ("commit", "mine", 24, one), ("append", "mine", 26, one)),
+            # Rows that are changed where they are, and those of a day that has none.
+            *(("merge", "", 0, one), ("merge", "", 0, DAYS[2:]), ("begin restore", "other", 27, DAYS)),
+            *(("merge", "", 0, one), ("commit", "other", 27, one), ("begin claim", "mine", 0, one)),
+            *(("merge", "", 0, one), ("commit", "mine", 28, one)),
         ],
     )
 

@@ -59,7 +59,7 @@ from pipelines.steps.quarantine import QuarantinedRecord, QuarantineGroup
 from pipelines.steps.racks import MeasuredTraffic, PlannedMoves, RackDiagnosis
 from pipelines.steps.rebuild import Rebuild
 from pipelines.steps.reconcile import Reconciliation
-from pipelines.steps.replay import Replay, ReplayCounts, ReplayResult
+from pipelines.steps.replay_run import Replay, ReplayCounts, ReplayResult
 from pipelines.steps.report import WrittenReport
 from pipelines.steps.speed import SpeedCounts, SpeedResult
 from pipelines.steps.validate import Validation

@@ -10,14 +10,17 @@ from simulation.planted_backfill import BACKFILL
 from simulation.planted_index import INDEX
 from simulation.planted_nightly import NIGHTLY
 from simulation.planted_publishing import PUBLISHING
-from simulation.planted_retention import RETENTION
+from simulation.planted_replay import REPLAY
+from simulation.planted_retention import RETENTION, UPKEEP
 from simulation.planted_sealing import SEALING
 from simulation.publishing import PublishingWorld
+from simulation.replay import ReplayWorld
 from simulation.retention import RetentionWorld
+from simulation.retention_overtaken import OvertakenUpkeepWorld
 from simulation.runs import MakeWorld, Totals, play
 from simulation.sealing import SealingWorld
 
-ALL = (*NIGHTLY, *PUBLISHING, *SEALING, *BACKFILL, *RETENTION, *INDEX)
+ALL = (*NIGHTLY, *PUBLISHING, *SEALING, *BACKFILL, *RETENTION, *UPKEEP, *INDEX, *REPLAY)
 each_planted = pytest.mark.parametrize("planted", ALL, ids=lambda planted: planted.name)
 
 
@@ -29,7 +32,9 @@ each_planted = pytest.mark.parametrize("planted", ALL, ids=lambda planted: plant
         (SealingWorld, 150),
         (BackfillWorld, 150),
         (RetentionWorld, 40),
+        (OvertakenUpkeepWorld, 10),
         (IndexWorld, 60),
+        (ReplayWorld, 25),
     ],
 )
 def test_random_histories_keep_every_invariant(world: MakeWorld, runs: int) -> None:

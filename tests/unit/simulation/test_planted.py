@@ -7,7 +7,8 @@ from simulation.planted_backfill import BACKFILL
 from simulation.planted_index import INDEX
 from simulation.planted_nightly import NIGHTLY
 from simulation.planted_publishing import PUBLISHING
-from simulation.planted_retention import RETENTION
+from simulation.planted_replay import REPLAY
+from simulation.planted_retention import RETENTION, UPKEEP
 from simulation.planted_sealing import SEALING
 
 PAGE = Path("docs/reliability.md")
@@ -17,7 +18,9 @@ PLANTED = {
     "sealing": SEALING,
     "backfill": BACKFILL,
     "retention": RETENTION,
+    "upkeep": UPKEEP,
     "index": INDEX,
+    "replay": REPLAY,
 }
 
 
