@@ -14,13 +14,13 @@ import pytest
 
 from pipelines.config.loader import load_config
 from pipelines.config.streams import Layer, Query
-from pipelines.contracts.contract import load_contract
 from pipelines.contracts.rules import Condition
 from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.delta.epochs import Epoch, application, next_epoch
 from pipelines.delta.event_tables import day_settings, dedup_settings
 from pipelines.delta.record_tables import BRONZE, FORGOTTEN, ORIGIN_COLUMNS, QUARANTINE
 from pipelines.delta.table_properties import PROPERTIES, property_of_cluster, to_hex
+from pipelines.formats.contract_files import load_contract
 from pipelines.lag.alert_file import alerts_in
 from pipelines.ledger.bronze_index import EMPTIED, OFFSETS, RECORDS
 from pipelines.ledger.certifications import VerdictStatus
