@@ -14,6 +14,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 
+from pipelines.errors import ConfigError
 from pipelines.resources import resource
 from pipelines.runtime.java_properties import property_line
 
@@ -21,6 +22,7 @@ from pipelines.runtime.java_properties import property_line
 _OPTIONS: Final = "SPARK_SUBMIT_OPTS"
 # Options of the spark-submit that PySpark calls.
 _ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
+_HOME: Final = "SPARK_HOME"
 _NO_ARGUMENTS: Final = "pyspark-shell"
 _LOG_FILES: Final = ("log4j2.properties", "log4j2.xml", "log4j2.yaml", "log4j2.yml", "log4j2.json")
 # Java says so whatever its settings: Spark starts it with that module.
@@ -43,16 +45,47 @@ def launch(settings: Mapping[str, str], *, verbose: bool = False) -> None:
             configuration, is kept.
 
     Raises:
+        ConfigError: A variable of Spark's names another Spark, or none, or options that cannot be read.
         PySparkRuntimeError: Java ended before it was up; it has said why on standard error.
     """
     if SparkContext._gateway is not None:
         return
+    _require_same_spark()
+    _require_options()
     conf = SparkConf(loadDefaults=False)
     for key, value in settings.items():
         conf.set(key, value)
     with _in_a_file(settings):
         gateway = _started({}) if verbose else _started_quietly()
     SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+
+
+def _require_same_spark() -> None:
+    """Refuse a Spark of another version, whose Java would fail over classes that differ."""
+    home, version = os.environ.get(_HOME), pyspark.__version__
+    if not home:
+        return
+    cores = [path.name for path in Path(home, "jars").glob("spark-core_*.jar")]
+    line = version.rpartition(".")[0]
+    if not Path(home, "bin", "spark-submit").is_file():
+        actual = "no Spark there"
+    elif cores and not any(f"-{line}." in name for name in cores):
+        actual = f"{cores[0]} there"
+    else:
+        return
+    raise ConfigError(
+        f"${_HOME}: found {home}, and {actual}; expected the folder of Spark {line}, or nothing: unset it,"
+        f" since the Python package pyspark {version} brings its own"
+    )
+
+
+def _require_options() -> None:
+    try:
+        shlex.split(os.environ.get(_ARGUMENTS, ""))
+    except ValueError as error:
+        raise ConfigError(
+            f"${_ARGUMENTS}: found options that cannot be read ({error}); close the quotes, or unset it"
+        ) from None
 
 
 def _started(popen: dict[str, Any]) -> Any:
@@ -117,7 +150,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _has_log_file() -> bool:
-    home = os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent
+    home = os.environ.get(_HOME) or Path(pyspark.__file__).parent
     folder = Path(os.environ.get("SPARK_CONF_DIR") or Path(home, "conf"))
     return any((folder / name).is_file() for name in _LOG_FILES)
 

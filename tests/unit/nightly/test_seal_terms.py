@@ -1,15 +1,23 @@
 """Which partitions bronze lacks records of, by what it holds and what Kafka has."""
 
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from typing import Any, cast
 
 import pytest
 
 from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError, SourceError
+from pipelines.kafka.ingest_state import IngestState
 from pipelines.kafka.topic_offsets import BrokerOffsets
 from pipelines.ledger.offset_ranges import PartitionOffsets
-from pipelines.nightly.seal_terms import above_bronze, require_known_gaps_past, require_none_lacking
+from pipelines.nightly.seal_terms import (
+    above_bronze,
+    require_begun,
+    require_known_gaps_past,
+    require_none_lacking,
+)
 
 MIDNIGHT = datetime(2013, 1, 2, tzinfo=UTC)
 
@@ -64,3 +72,27 @@ def test_only_what_is_past_can_be_lost(partition: int, last: int, said: str | No
     with pytest.raises(ConfigError) as refused:
         require_known_gaps_past(accepting, {0: 12}, "bronze")
     assert said in str(refused.value)
+
+
+@dataclass(frozen=True)
+class Ingest:
+    """What `require_begun` asks of the ingest of a cluster."""
+
+    config: PipelineConfig
+    is_begun: bool
+
+    def files(self) -> None:
+        """The files of its checkpoint, which `has_begun` is asked about."""
+
+    def has_begun(self, files: Any) -> bool:
+        return self.is_begun
+
+
+def test_no_day_is_sealed_before_each_cluster_was_read_from() -> None:
+    several = config("kafka.clusters.eu.bootstrap_servers=eu:9092")
+    for source in several.sources():
+        require_begun(cast(IngestState, Ingest(source, is_begun=True)))
+        with pytest.raises(SourceError, match=r"ingest has not started for .*oncelake ingest_stream"):
+            require_begun(cast(IngestState, Ingest(source, is_begun=False)))
+    # Of the only one, bronze itself says that there is nothing yet.
+    require_begun(cast(IngestState, Ingest(config(), is_begun=False)))
