@@ -5,17 +5,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.fencing import claim_table, write_fenced
 from pipelines.errors import SourceError
 from pipelines.ledger.bronze_state import BronzeState, Indexed, bronze_id, is_continued, require_offsets
-from simulation.delta import Action, Change, ModelTable
+from simulation.delta import Action, Change, ModelLog, ModelTable
 from simulation.ingest import Row, rows_of
-
-if TYPE_CHECKING:
-    from simulation.index import IndexWorld
+from simulation.kernel import Kernel
 
 INDEX: Final = "index"
 
@@ -81,6 +79,40 @@ class ModelIndex:
         return Counter((row.day, row.partition, offset) for row in self.rows for offset in row.offsets)
 
 
+class IndexedBronze(Protocol):
+    """What runs that make and fold the index work on.
+
+    Attributes:
+        kernel: lets them take turns.
+        bronze_log: the log of bronze.
+        index: the log of the index.
+        cleaned: up to which version the log of bronze is cleaned up.
+    """
+
+    kernel: Kernel
+    bronze_log: ModelLog
+    index: ModelLog
+    cleaned: int
+
+    def time(self) -> datetime:
+        """Return the time."""
+
+    def contract_at_work(self) -> int:
+        """Return the contract of the job whose turn it is."""
+
+    def day_of(self, row: Row, contract: int) -> date:
+        """Return the event day of a record, as a contract decodes it."""
+
+    def state(self, version: int) -> BronzeState:
+        """Return what distinguishes bronze at a version from other tables."""
+
+    def hash_of(self, version: int) -> str | None:
+        """Return what no other commit has; None if the log has no such version."""
+
+    def verdicts(self) -> list[BronzeVerdict]:
+        """Return the verdicts."""
+
+
 class IndexTable(ModelTable):
     """The table of the index."""
 
@@ -106,7 +138,7 @@ class IndexTable(ModelTable):
 class ModelMaking:
     """One making of the index, see `pipelines.ledger.index_making.IndexLake`."""
 
-    def __init__(self, world: "IndexWorld", version: int) -> None:
+    def __init__(self, world: IndexedBronze, version: int) -> None:
         self.world, self.version = world, version
         self.table = IndexTable(world.kernel, world.index)
         at = self.table.version()
@@ -248,7 +280,7 @@ class ModelMaking:
 class ModelFolding:
     """The old rows of the index, see `pipelines.ledger.index_making.FoldedLake`."""
 
-    def __init__(self, world: "IndexWorld") -> None:
+    def __init__(self, world: IndexedBronze) -> None:
         self.world, self.table = world, IndexTable(world.kernel, world.index)
         self.before = world.time() - timedelta(minutes=1)
 

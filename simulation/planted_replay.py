@@ -16,7 +16,8 @@ from simulation.kernel import Process, Schedule
 from simulation.nightly import ModelLeases
 from simulation.planted import Planted
 from simulation.replay import ReplayWorld
-from simulation.replay_tables import Entry, ModelReplay, Records, ReplayTables, ReplayUpkeep
+from simulation.replay_lake import Entry
+from simulation.replay_tables import ModelReplay, Records, ReplayTables, ReplayUpkeep
 from simulation.runs import World
 
 

@@ -18,9 +18,10 @@ from pipelines.retention.upkeep_run import Looked
 from simulation.kernel import Schedule
 from simulation.planted import Planted
 from simulation.retention import RetentionTables, RetentionWorld
+from simulation.retention_lake import KeptLog
 from simulation.retention_overtaken import OvertakenUpkeepWorld
 from simulation.runs import World
-from simulation.upkeep import KeptLog, ModelUpkeep
+from simulation.upkeep import ModelUpkeep
 
 
 class _UnreadGo(ModelUpkeep):

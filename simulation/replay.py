@@ -5,70 +5,43 @@ contract from before.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime
 from functools import partial
-from typing import Final
 
-from pipelines.delta.epochs import application
-from pipelines.delta.table_properties import APPEND_ONLY, WHOLE_FROM
+from pipelines.delta.table_properties import WHOLE_FROM
 from pipelines.errors import OncelakeError
 from pipelines.ledger.certifications import Verdict, certified_in, newest_certified
-from pipelines.ledger.retention_properties import first_rebuildable
 from pipelines.steps.replay_run import run_replay
 from simulation.delta import Action, Change, ModelLog, Version
-from simulation.ingest import Row, rows_of
+from simulation.ingest import rows_of
 from simulation.kernel import Actor, Process, Violation
 from simulation.nightly import ModelTables, NightlyWorld
-from simulation.replay_tables import (
-    QUARANTINE,
-    Contract,
-    DayRows,
-    Entry,
-    ModelReplay,
-    ReplayStream,
-    ReplayTables,
-    ReplayUpkeep,
-    events_by_day,
-)
-from simulation.retention import RetentionWorld
+from simulation.replay_lake import DAYS, QUARANTINE, Contract, DayRows, Entry, QuarantineLake
+from simulation.replay_tables import ModelReplay, ReplayStream, ReplayTables, ReplayUpkeep
 from simulation.retention import Upkeep as MakeUpkeep
 from simulation.schedules import overtaking
-from simulation.topic import Sent
-
-_DAYS: Final = tuple(date(2013, 1, day) for day in (5, 6, 10, 11))
-_MOST_RECORDS: Final = 24
 
 
 @dataclass
-class ReplayWorld(RetentionWorld):
+class ReplayWorld(QuarantineLake):
     """A lake with records in quarantine, and what works on it.
 
     Attributes:
         make_replay: makes what a replay reads and writes; a planted fault is one that does so wrongly.
         replay: lets a replay run.
-        contracts: the contract that each run knows; the corrected one if it is not among them.
-        entries: the log of the quarantine.
-        application: the lease, as commits name it.
     """
 
     tables: Callable[["NightlyWorld", Process, Sequence[date]], ModelTables] = ReplayTables
     make_upkeep: MakeUpkeep = ReplayUpkeep
     make_replay: Callable[["ReplayWorld", Process], ModelReplay] = ModelReplay
     replay: Callable[[ModelReplay], object] = run_replay
-    contracts: dict[str, Contract] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.schedule = overtaking(self.schedule, self.setup, "replay")
         self._make_tables()
-        self.application = application(self.config.name)
-        self.entries = ModelLog(QUARANTINE, is_fenced=self.is_fenced)
-        self._never = set[int]()
-        self._keys = dict[int, int]()
-        self._aside, self._batches = set[int](), dict[int, set[int]]()
         self._newest_of = dict[str, Version]()
-        self._winners = dict[tuple[int, Contract], dict[date, tuple[int, ...]]]()
         self._added = Counter[int]()
         self._excused = set[int]()
         self._of_streams: Contract = "before"
@@ -85,128 +58,13 @@ class ReplayWorld(RetentionWorld):
             self.start_upkeep("upkeep-A", vacuum_now=False)
         self._accidents()
 
-    def row(self, number: int) -> Row:
-        """Return a record in bronze."""
-        return self._rows[number]
-
-    def day(self, number: int) -> date:
-        """Return the event day of a record."""
-        return self._rows[number].record.day
-
-    def key(self, number: int) -> int:
-        """Return the key of a record: the first record that has it."""
-        return self._keys[number]
-
-    def keys(self, numbers: Iterable[int]) -> set[int]:
-        """Return the keys of records."""
-        return {self._keys[number] for number in numbers}
-
-    def broken_by(self, contract: Contract) -> set[int]:
-        """Return the records that break a contract."""
-        return self._broken if contract == "before" else self._never
-
-    def is_valid(self, row: Row) -> bool:
-        """Return whether a record keeps the corrected contract."""
-        return row.record.number not in self._never
-
-    def is_unresolved(self, number: int) -> bool:
-        """Return whether a record stands in the quarantine, and nobody has resolved it."""
-        return any(entry.number == number and entry.status == "open" for entry in self.quarantined())
-
-    def quarantined(self) -> list[Entry]:
-        """Return the rows of the quarantine."""
-        return [entry for file in self.entries.newest.files.values() for entry in file["rows"]]
-
-    def events(self, version: int, contract: Contract) -> dict[date, list[int]]:
-        """Return the events of each day that bronze has at a version."""
-        return events_by_day(rows_of(self.bronze_log, version), self.broken_by(contract))
-
-    def winners(self, version: int, contract: Contract) -> dict[date, tuple[int, ...]]:
-        """Return the record that wins of each key, by day: the first one."""
-        known = (version, contract)
-        if known not in self._winners:
-            found = dict[date, tuple[int, ...]]()
-            for day, numbers in self.events(version, contract).items():
-                first = {self._keys[number]: number for number in reversed(numbers)}
-                found[day] = tuple(sorted(first.values()))
-            self._winners[known] = found
-        return self._winners[known]
-
-    def files_at(self, version: int) -> dict[date, list[DayRows]]:
-        """Return the rows of the batch table at a version, by day."""
-        rows = dict[date, list[DayRows]]()
-        for file in self.batch.versions[version].files.values():
-            rows.setdefault(date.fromisoformat(file["day"]), []).append(file["rows"])
-        return rows
-
-    def speed_keys(self) -> dict[date, set[int]]:
-        """Return the keys in the speed layer, by day."""
-        keys = dict[date, set[int]]()
-        for row in rows_of(self.speed):
-            keys.setdefault(row.record.day, set()).add(self._keys[row.record.number])
-        return keys
-
-    def first_rebuildable(self) -> date | None:
-        """Return the first day that can be rebuilt; None for any."""
-        return first_rebuildable(self.config, self.whole_from())
-
-    def put_aside(self, batch: int, rows: Sequence[Row]) -> None:
-        """Append the broken records of a micro-batch to the quarantine, once."""
-        if batch not in self._aside:
-            self._aside.add(batch)
-            self.entries.append_blindly(QUARANTINE, tuple(Entry(row) for row in rows))
-
-    def add_events(self, batch: int, rows: Sequence[Row], events: Sequence[Row]) -> None:
-        """Append the events of a micro-batch whose keys the stream does not know to the speed layer, once."""
-        if batch in self._batches:
-            return
-        known = set[int]().union(*self._batches.values())
-        by_day = dict[date, dict[int, Row]]()
-        for row in events:
-            if (key := self._keys[row.record.number]) not in known:
-                by_day.setdefault(row.record.day, {}).setdefault(key, row)
-        self._batches[batch] = {key for of_day in by_day.values() for key in of_day}
-        self._seen |= {row.record.number: row for row in rows}
-        for day, of_day in by_day.items():
-            self.speed.append_blindly(day, tuple(of_day.values()))
-
-    def _fill(self) -> None:
-        """Let bronze have records of some days, and the stream have read none of them."""
-        self.bronze_log.set_property(APPEND_ONLY, "true")
-        for day in _DAYS:
-            moment = datetime.combine(day, time(17), UTC)
-            rows = [
-                Row(self._record(number % 2, moment, day), moment)
-                for number in range(self.setup.randint(1, 3))
-            ]
-            self._append(tuple(rows))
-        for row in rows_of(self.bronze_log):
-            self._rows[row.record.number] = row
-
     def _begin(self) -> None:
         """Let the stream read some records, and a night certify some days."""
         first = ReplayStream(self, "before")
         self.kernel.spawn("stream-first", self.process("stream-first"), partial(first.run, 1))
-        if days := [day for day in _DAYS if self.setup.random() < 0.5]:
+        if days := [day for day in DAYS if self.setup.random() < 0.5]:
             self.contracts["night-first"] = "before" if self.setup.random() < 0.8 else "corrected"
             self.start("night-first", days)
-
-    def _record(self, partition: int, at: datetime, day: date) -> Sent:
-        record = super()._record(partition, at, day)
-        number, setup = record.number, self.setup
-        self._broken.discard(number)
-        same = [n for n, row in self._rows.items() if row.record.day == day]
-        self._keys[number] = self._keys[setup.choice(same)] if same and setup.random() < 0.25 else number
-        if setup.random() < 0.4:
-            self._broken.add(number)
-            if setup.random() < 0.25:
-                self._never.add(number)
-        return record
-
-    def come(self, days_ago: int) -> None:
-        """Let a record come whose event is some days old."""
-        if len(self._keys) < _MOST_RECORDS:
-            super().come(days_ago)
 
     def start_stream(self, batches: int) -> None:
         """Start the speed stream, unless it runs."""
@@ -239,8 +97,8 @@ class ReplayWorld(RetentionWorld):
 
     def _start_night(self, name: str) -> None:
         self.contracts[name] = "before" if self.setup.random() < 0.5 else "corrected"
-        asked = [self.setup.choice(_DAYS)] if self.setup.random() < 0.3 else []
-        self.failing[name] = frozenset(day for day in _DAYS if self.setup.random() < 0.1)
+        asked = [self.setup.choice(DAYS)] if self.setup.random() < 0.3 else []
+        self.failing[name] = frozenset(day for day in DAYS if self.setup.random() < 0.1)
         self.start(name, asked)
 
     def check(self) -> None:
@@ -442,7 +300,7 @@ class ReplayWorld(RetentionWorld):
         process.skew += seconds
 
     def _append_to_batch(self) -> None:
-        self.batch.append_blindly(_DAYS[0], DayRows("by hand", (0,)))
+        self.batch.append_blindly(DAYS[0], DayRows("by hand", (0,)))
 
     def _lose_leases(self) -> None:
         del self.leases.versions[1:]

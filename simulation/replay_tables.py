@@ -1,11 +1,11 @@
 """What replays, nights, upkeep and the stream beside them read and write: models of the tables of a lake."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import Literal
 
 from pipelines.audit.audit import Audit
 from pipelines.audit.recount import BronzeDay, BronzeFacts
@@ -28,46 +28,19 @@ from simulation.delta import ModelTable
 from simulation.ingest import Row
 from simulation.kernel import Process
 from simulation.nightly import ModelLeases
+from simulation.replay_lake import QUARANTINE, Contract, DayRows, Entry, QuarantineLake
 from simulation.retention import RetentionTables
 from simulation.upkeep import ModelUpkeep, SpeedStream, is_below, tried_until
 
-if TYPE_CHECKING:
-    from simulation.replay import ReplayWorld
-
-QUARANTINE: Final = "quarantine"
-
-Contract = Literal["before", "corrected"]
 Records = frozenset[int]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A row of the quarantine."""
-
-    row: Row
-    status: Literal["open", "replayed", "discarded"] = "open"
-    tried_at: datetime | None = None
-
-    @property
-    def number(self) -> int:
-        """The record."""
-        return self.row.record.number
-
-
-@dataclass(frozen=True)
-class DayRows:
-    """The rows of a day in a file: who wrote them, and the record that won of each key."""
-
-    writer: str
-    winners: tuple[int, ...]
 
 
 class ReplayStream(SpeedStream):
     """The speed stream, which knows one of the contracts, and writes two tables."""
 
-    world: "ReplayWorld"
+    world: QuarantineLake
 
-    def __init__(self, world: "ReplayWorld", contract: Contract) -> None:
+    def __init__(self, world: QuarantineLake, contract: Contract) -> None:
         super().__init__(world)
         self.contract = contract
 
@@ -85,17 +58,21 @@ class ReplayStream(SpeedStream):
 class ReplayLeases(ModelLeases):
     """The row of the lease, whose epochs the commits of speed layer and quarantine carry as well."""
 
+    def __init__(self, world: QuarantineLake) -> None:
+        super().__init__(world)
+        self._lake = world
+
     def fenced_numbers(self) -> list[int]:
         """Return the highest numbers that the fenced tables have taken."""
-        world = cast("ReplayWorld", self._world)
-        tables = (world.table(log) for log in (world.speed, world.entries))
-        return [*super().fenced_numbers(), *(table.number_taken(world.application) for table in tables)]
+        lake = self._lake
+        tables = (lake.table(log) for log in (lake.speed, lake.entries))
+        return [*super().fenced_numbers(), *(table.number_taken(lake.application) for table in tables)]
 
 
 class ReplayTables(RetentionTables):
     """The tables of a nightly run, which knows one of the contracts."""
 
-    world: "ReplayWorld"
+    world: QuarantineLake
 
     @property
     def contract(self) -> Contract:
@@ -159,7 +136,7 @@ class DecidedNight(NightRun):
 class ModelReplay:
     """The tables of a replay by the corrected contract, see `pipelines.steps.replay_run.ReplayLake`."""
 
-    def __init__(self, world: "ReplayWorld", process: Process) -> None:
+    def __init__(self, world: QuarantineLake, process: Process) -> None:
         self.world, self.process = world, process
         self.tables = ReplayTables(world, process, ())
         self.speed = world.table(world.speed)
@@ -291,7 +268,7 @@ def winners(rows: Sequence[DayRows]) -> list[int]:
 class ReplayUpkeep(ModelUpkeep):
     """A run of upkeep beside replays; it compacts nothing, and leaves files to others."""
 
-    world: "ReplayWorld"
+    world: QuarantineLake
 
     def first_unresolved(self) -> datetime | None:
         """Return when the first unresolved record of the quarantine was sent; None if there is none."""
@@ -342,12 +319,3 @@ def is_past(entry: Entry, condition: str) -> bool:
     until = tried_until(condition)
     is_old = entry.tried_at is not None and entry.tried_at < until
     return entry.status != "open" and is_old and is_below(entry.row, condition)
-
-
-def events_by_day(rows: Collection[Row], broken: Collection[int]) -> dict[date, list[int]]:
-    """Return the events of rows, by day and in order."""
-    by_day = dict[date, list[int]]()
-    for number, day in sorted((row.record.number, row.record.day) for row in rows):
-        if number not in broken:
-            by_day.setdefault(day, []).append(number)
-    return by_day

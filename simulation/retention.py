@@ -1,16 +1,13 @@
 """Upkeep beside nightly runs, the speed stream and backfills, over models of the tables of a lake."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, time, timedelta
+from dataclasses import dataclass
+from datetime import date
 from functools import partial
 from itertools import count
-from typing import Any, Final
-from zoneinfo import ZoneInfo
+from typing import Any
 
-from pipelines.config.loader import load_config
-from pipelines.config.model import PipelineConfig
-from pipelines.delta.table_properties import APPEND_ONLY, WHOLE_FROM
+from pipelines.delta.table_properties import APPEND_ONLY
 from pipelines.delta.transaction import File
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.ledger.certifications import certified_in, history_of, newest_certified
@@ -18,56 +15,19 @@ from pipelines.ledger.retention_properties import first_rebuildable, refuse_inco
 from pipelines.nightly.night_run import NightPlan
 from pipelines.nightly.rebuild_plan import Due
 from pipelines.retention.upkeep_run import upkeep_under_lease
-from simulation.delta import ModelLog, Version
+from simulation.delta import Version
 from simulation.ingest import Row, rows_of
-from simulation.kernel import Actor, Kernel, Process, Violation
+from simulation.kernel import Actor, Process, Violation
 from simulation.nightly import ModelTables, NightlyWorld
-from simulation.retention_backfills import copy_lost, hold_backfills
-from simulation.topic import Sent
-from simulation.upkeep import BRONZE, KeptLog, ModelUpkeep, Quarantined, SpeedCheckpoint, SpeedStream
-
-_LOADED: Final = load_config("flights", environ={})
-_DAY: Final = timedelta(days=1)
-CONFIG: Final = _LOADED.model_copy(
-    update={
-        "batch": _LOADED.batch.model_copy(update={"lookback_days": 1}),
-        "maintain": _LOADED.maintain.model_copy(
-            update={
-                "bronze_retention": 4 * _DAY,
-                "speed_retention": 3 * _DAY,
-                "quarantine_retention": 4 * _DAY,
-                "vacuum_after": 2 * _DAY,
-            }
-        ),
-    }
-)
-_BEGIN: Final = datetime(2013, 1, 12, 12, tzinfo=UTC)
-_FIRST: Final = date(2013, 1, 4)
-_STEP: Final = timedelta(minutes=30)
-_MOST_RECORDS: Final = 50
-
-
-class BronzeCounts:
-    """How many valid records bronze has of each day, by its version, as `NightlyWorld` asks for them."""
-
-    def __init__(self, world: "RetentionWorld") -> None:
-        self._world = world
-
-    def __len__(self) -> int:
-        return len(self._world.bronze_log.versions)
-
-    def __getitem__(self, version: int) -> dict[date, int]:
-        world, counts = self._world, dict[date, int]()
-        for row in rows_of(world.bronze_log, version if version >= 0 else None):
-            if world.is_valid(row):
-                counts[row.record.day] = counts.get(row.record.day, 0) + 1
-        return counts
+from simulation.retention_backfills import copy_lost
+from simulation.retention_lake import DAY, FIRST, STEP, AgingLake
+from simulation.upkeep import ModelUpkeep, SpeedStream
 
 
 class RetentionTables(ModelTables):
     """The tables of a nightly run, whose bronze loses records and files."""
 
-    world: "RetentionWorld"
+    world: AgingLake
 
     def plan(self) -> NightPlan:
         """Read what is certified, what bronze has, and which days can be rebuilt."""
@@ -96,33 +56,22 @@ class RetentionTables(ModelTables):
         return found
 
 
-Upkeep = Callable[["RetentionWorld", RetentionTables, bool], ModelUpkeep]
+Upkeep = Callable[[AgingLake, RetentionTables, bool], ModelUpkeep]
 
 
 @dataclass
-class RetentionWorld(NightlyWorld):
+class RetentionWorld(AgingLake):
     """A lake with old records, and what works on it.
 
     Attributes:
         make_upkeep: makes what upkeep reads and writes; a planted fault is one that does so wrongly.
-        hold_backfills: holds the lease of backfills.
-        quarantine: broken records, by number.
-        lost: records that bronze lacked when it began, and that Kafka still has.
-        checkpoint: the checkpoint of the speed stream.
     """
 
     tables: Callable[["NightlyWorld", Process, Sequence[date]], ModelTables] = RetentionTables
     make_upkeep: Upkeep = ModelUpkeep
-    hold_backfills: Callable[["RetentionWorld", Process], Any] = hold_backfills
-    quarantine: dict[int, Quarantined] = field(default_factory=dict)
-    lost: list[Sent] = field(default_factory=list)
-    checkpoint: SpeedCheckpoint = field(default_factory=SpeedCheckpoint)
-    config: PipelineConfig = CONFIG
-    zone: ZoneInfo = field(default_factory=lambda: ZoneInfo("America/New_York"))
 
     def __post_init__(self) -> None:
-        self._make_tables()
-        self._fill()
+        super().__post_init__()
         self.start_stream(self.setup.randint(0, 3))
         self.start("night-A", ())
         self.start_upkeep("upkeep-A", vacuum_now=self.setup.random() < 0.5)
@@ -132,18 +81,8 @@ class RetentionWorld(NightlyWorld):
         self._accidents()
 
     def _make_tables(self) -> None:
-        self.kernel = Kernel(self.schedule, self.check)
-        logs = (
-            KeptLog(name, is_fenced=self.is_fenced, clock=lambda: self.kernel.now)
-            for name in ("batch", "ledger", "leases", "bronze", "speed", "leases of backfills")
-        )
-        self.batch_log, self.ledger, self.leases, self.bronze_log, self.speed, self.backfills = logs
-        self.batch: ModelLog = self.batch_log
-        self.bronze = BronzeCounts(self)  # type: ignore[assignment]
-        self.sees_the_dead = self.setup.random() < 0.5
-        self._numbers, self._names = count(), count()
-        self._ends, self._taken, self._seen = dict[int, int](), set[int](), dict[int, Row]()
-        self._broken = set[int]()
+        super()._make_tables()
+        self._names = count()
         self._came, self._rows, self._verdicts = dict[int, int](), dict[int, Row](), 0
         self._floors: list[date | None] = [None]
         self._newest: Version = self.bronze_log.newest
@@ -155,78 +94,6 @@ class RetentionWorld(NightlyWorld):
         self.kernel.run()
         self.kernel.is_quiet = False
         self.kernel.moves.clear()
-
-    def time(self) -> datetime:
-        """Return the time."""
-        return _BEGIN + self.kernel.now * _STEP
-
-    def seconds_at(self, moment: datetime) -> float:
-        """Return the time of the kernel at a moment."""
-        return (moment - _BEGIN) / _STEP
-
-    def is_valid(self, row: Row) -> bool:
-        """Return whether a record keeps the contract."""
-        return row.record.number not in self._broken
-
-    def whole_from(self) -> date | None:
-        """Return the first whole day, by the property of bronze."""
-        day = self.bronze_log.newest.properties.get(WHOLE_FROM)
-        return None if day is None else date.fromisoformat(day)
-
-    def _fill(self) -> None:
-        """Let bronze have records of some days, and lack some in between."""
-        setup = self.setup
-        self.bronze_log.set_property(APPEND_ONLY, "true")
-        for day in range(8):
-            moment = datetime.combine(_FIRST + day * _DAY, time(17), UTC)
-            rows = list[Row]()
-            for number in range(2):
-                for _ in range(setup.randint(0, 2)):
-                    record = self._record(number, moment, moment.date())
-                    if setup.random() < 0.2 and record.number not in self._broken:
-                        self.lost.append(record)
-                    else:
-                        rows.append(Row(record, moment))
-            self._append(tuple(rows))
-
-    def _record(self, partition: int, at: datetime, day: date) -> Sent:
-        offset = self._ends.get(partition, 0)
-        self._ends[partition] = offset + 1
-        record = Sent(next(self._numbers), "id", partition, offset, at, day)
-        if self.setup.random() < 0.1:
-            self._broken.add(record.number)
-        return record
-
-    def _append(self, rows: tuple[Row, ...]) -> None:
-        if rows:
-            self.bronze_log.append_blindly(BRONZE, rows)
-
-    def come(self, days_ago: int) -> None:
-        """Let a record come whose event is some days old."""
-        if len(self._seen) < _MOST_RECORDS:
-            now = self.time()
-            day = now.astimezone(self.zone).date() - days_ago * _DAY
-            self._append((Row(self._record(days_ago % 2, now, day), now),))
-
-    def take(self, batch: int, rows: Sequence[Row]) -> None:
-        """Write what a micro-batch of the speed stream has read, once."""
-        if batch in self._taken:
-            return
-        self._taken.add(batch)
-        by_day = dict[date, list[Row]]()
-        for row in rows:
-            self._seen[row.record.number] = row
-            if self.is_valid(row):
-                by_day.setdefault(row.record.day, []).append(row)
-            else:
-                self.quarantine[row.record.number] = Quarantined(row)
-        for day, each in by_day.items():
-            self.speed.append_blindly(day, tuple(each))
-
-    def discard(self) -> None:
-        """Do what `quarantine discard` does."""
-        for each in self.quarantine.values():
-            each.tried_at = each.tried_at or self.time()
 
     def process(self, name: str) -> Process:
         """Return a new process."""
@@ -431,8 +298,8 @@ class RetentionWorld(NightlyWorld):
             start(f"{kind}-{next(self._names)}")
 
     def _start_night(self, name: str) -> None:
-        asked = [_FIRST + self.setup.randint(0, 9) * _DAY] if self.setup.random() < 0.3 else []
-        self.failing[name] = frozenset(_FIRST + day * _DAY for day in range(12) if self.setup.random() < 0.1)
+        asked = [FIRST + self.setup.randint(0, 9) * DAY] if self.setup.random() < 0.3 else []
+        self.failing[name] = frozenset(FIRST + day * DAY for day in range(12) if self.setup.random() < 0.1)
         self.start(name, asked)
 
     def _start_upkeep(self, name: str) -> None:
@@ -446,7 +313,7 @@ class RetentionWorld(NightlyWorld):
         self.batch.restore_to(self.setup.randrange(len(self.batch.versions)))
 
     def _append_to_batch(self) -> None:
-        self.batch.append_blindly(_FIRST, ())
+        self.batch.append_blindly(FIRST, ())
 
     def _wait(self) -> None:
-        self.kernel.now += 2 * _DAY / _STEP
+        self.kernel.now += 2 * DAY / STEP

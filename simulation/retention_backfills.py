@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from pipelines.delta.backfill_writer import BackfillWriter, IngestCheckpoint, newest_ingestion
 from pipelines.delta.table_properties import WHOLE_FROM
@@ -13,14 +12,12 @@ from simulation.backfill import LeaseRow, hold_row
 from simulation.ingest import BronzeTransaction, Row, rows_of
 from simulation.kernel import Process
 from simulation.nightly import ModelMachine
+from simulation.retention_lake import AgingLake
 from simulation.topic import Sent
-
-if TYPE_CHECKING:
-    from simulation.retention import RetentionWorld
 
 
 @contextmanager
-def hold_backfills(world: "RetentionWorld", process: Process) -> Iterator[LeaseTerm]:
+def hold_backfills(world: AgingLake, process: Process) -> Iterator[LeaseTerm]:
     """Hold the lease of backfills, as `pipelines.ledger.leases.backfill_lease`; nobody renews it."""
     leases, bronze = world.table(world.backfills), world.table(world.bronze_log)
     with hold_row(LeaseRow(leases, bronze), bronze, ModelMachine(world, process), process.name) as term:
@@ -30,7 +27,7 @@ def hold_backfills(world: "RetentionWorld", process: Process) -> Iterator[LeaseT
 class ModelBronze:
     """What a backfill writes to, see `pipelines.delta.backfill_writer.BackfillTable`; ingest stands still."""
 
-    def __init__(self, world: "RetentionWorld") -> None:
+    def __init__(self, world: AgingLake) -> None:
         self.world, self.bronze, self.kernel = world, world.bronze_log, world.kernel
 
     def begin(self) -> BronzeTransaction:
@@ -81,11 +78,11 @@ class ModelBronze:
         self.kernel.sleep(1, "backfill: waits")
 
 
-def copy_lost(world: "RetentionWorld", process: Process) -> None:
+def copy_lost(world: AgingLake, process: Process) -> None:
     """Append to bronze what it lacks, as `pipelines.kafka.backfill_run.copy_missing` does."""
     table = ModelBronze(world)
     whole_from = table.whole_from()
-    with world.hold_backfills(world, process) as term:
+    with hold_backfills(world, process) as term:
         held = world.kernel.effect("bronze: what it lacks", lambda: rows_of(world.bronze_log))
         offsets = {(row.record.partition, row.record.offset) for row in held}
         first = {n: min(at for number, at in offsets if number == n) for n, _ in offsets}

@@ -4,10 +4,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pipelines.config.streams import Layer
 from pipelines.delta.conflicts import retry_conflicts
@@ -20,48 +19,23 @@ from pipelines.ledger.certifications import Certified, Verdict, certified_in, ne
 from pipelines.ledger.lease_terms import LeaseTerm
 from pipelines.retention.removal_terms import FirstOffset, Removal
 from pipelines.retention.upkeep_run import Looked, TableFiles
-from simulation.delta import Action, Change, ModelLog
+from simulation.delta import Action, Change
 from simulation.ingest import Row, rows_of
 from simulation.kernel import Violation
+from simulation.nightly import ModelTables
+from simulation.retention_backfills import hold_backfills
+from simulation.retention_lake import BRONZE, AgingLake, KeptLog, Quarantined
 
-if TYPE_CHECKING:
-    from simulation.retention import RetentionTables, RetentionWorld
-
-BRONZE: Final = "bronze"
 _TOPIC: Final = "flights"
 _CUT: Final = re.compile(r"_partition = (\d+) AND _offset < (\d+)")
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _UNTIL: Final = re.compile(r"timestamp_seconds\((-?\d+)\)")
 
 
-@dataclass
-class Quarantined:
-    """A record in the quarantine, and when it was discarded; None if it is not resolved."""
-
-    row: Row
-    tried_at: datetime | None = None
-
-
-@dataclass
-class SpeedCheckpoint:
-    """The files of the speed stream's checkpoint: up to which version of bronze each micro-batch goes."""
-
-    plans: dict[int, int] = field(default_factory=dict)
-    done: set[int] = field(default_factory=set)
-
-    def next(self) -> int:
-        """Return the next micro-batch."""
-        return max(self.done, default=-1) + 1
-
-    def first_unread(self) -> int | None:
-        """Return the first version that it has not read; None if it has read nothing."""
-        return self.plans[max(self.done)] + 1 if self.done else None
-
-
 class SpeedStream:
     """The stream that reads bronze as it grows: Spark, and Delta's source."""
 
-    def __init__(self, world: "RetentionWorld") -> None:
+    def __init__(self, world: AgingLake) -> None:
         self.world, self.kernel = world, world.kernel
 
     def run(self, batches: int) -> None:
@@ -97,24 +71,6 @@ class SpeedStream:
         return [row for file in files for row in file["rows"]]
 
 
-class KeptLog(ModelLog):
-    """The log of a table that knows all files that ever were.
-
-    Attributes:
-        every: they, by path.
-    """
-
-    def __init__(self, path: str, *, is_fenced: bool, clock: Any) -> None:
-        super().__init__(path, is_fenced=is_fenced, clock=clock)
-        self.every = dict[str, dict[str, Any]]()
-
-    def file(self, day: date | str, rows: object) -> dict[str, Any]:
-        """Return a new file."""
-        file = super().file(day, rows)
-        self.every[file["path"]] = file
-        return file
-
-
 class ModelUpkeep:
     """A run of upkeep, see `pipelines.retention.upkeep_run.UpkeepLake`.
 
@@ -127,7 +83,7 @@ class ModelUpkeep:
     is_dry_run = False
     term: LeaseTerm
 
-    def __init__(self, world: "RetentionWorld", tables: "RetentionTables", vacuum_now: bool) -> None:
+    def __init__(self, world: AgingLake, tables: ModelTables, vacuum_now: bool) -> None:
         self.world, self.tables, self.vacuum_now = world, tables, vacuum_now
         self.config, self.zone, self.kernel = world.config, world.zone, world.kernel
 
@@ -228,8 +184,7 @@ class ModelUpkeep:
 
     def hold_backfills(self) -> AbstractContextManager[LeaseTerm]:
         """Hold the lease of backfills."""
-        held: AbstractContextManager[LeaseTerm] = self.world.hold_backfills(self.world, self.tables.process)
-        return held
+        return hold_backfills(self.world, self.tables.process)
 
     def stamp(self, what: str) -> Stamp:
         """Return what the run's next commit carries."""
