@@ -128,7 +128,6 @@ def fill(lake: Lake) -> None:
     )
     # As ingest does it with Kafka's id.
     set_table_property(lake.spark, lake.config.table("bronze"), TOPIC_ID, to_hex("the topic's id"))
-    stream(lake)
     lake.ingest([of(2, 1), on(2, 3)])
     stream(lake)
     run(lake, ONE)

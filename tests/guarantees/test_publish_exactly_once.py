@@ -8,7 +8,9 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import pyarrow as pa
@@ -16,13 +18,14 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
 
 from demo.waiting import wait_until
 from pipelines.fault_points import Point
 from pipelines.publishing.progress_reader import progress
 from pipelines.publishing.transactional_sink import TransactionalSink
 from tests.support.kafka import make_topic
-from tests.support.publish_app import TIMES, Stream, save
+from tests.support.publish_app import TIMES, Stream, run, save
 from tests.support.publish_faults import IN_DRIVER, IN_TASKS, Fault, Moment, Victim
 from tests.support.rack_cluster import RackCluster, rack_cluster
 from tests.support.readers import messages_of
@@ -44,6 +47,15 @@ COPY_SLOW_TASKS = (
 pytestmark = [pytest.mark.timeout(900)]
 
 
+class Kill(NamedTuple):
+    """Who dies, and when: at a point of a slot of a micro-batch."""
+
+    point: Moment
+    victim: Victim
+    batch: int = 1
+    slot: int = 1
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RackCluster]:
     """A broker that may be killed."""
@@ -63,21 +75,16 @@ def stream(cluster: RackCluster, tmp_path: Path) -> Callable[..., Stream]:
         # Spark reads the oldest file first.
         os.utime(file, (batch, batch))
 
-    def make(
-        point: Moment,
-        victim: Victim,
-        batch: int = 1,
-        slot: int = 1,
-        *,
-        blind: bool = False,
-        on: RackCluster = cluster,
-    ) -> Stream:
+    def make(*kills: Kill, blind: bool = False, on: RackCluster = cluster) -> Stream:
         name = f"sink-{os.urandom(4).hex()}"
         client = AdminClient({"bootstrap.servers": on.bootstrap_servers})
         make_topic(client, NewTopic(name, SLOTS, len(on.brokers)))
-        fault = Fault(batch, slot, point, victim, f"{tmp_path}/{name}.fault")
+        faults = tuple(
+            Fault(kill.batch, kill.slot, kill.point, kill.victim, f"{tmp_path}/{name}-{number}.fault")
+            for number, kill in enumerate(kills)
+        )
         return Stream(
-            name, name, on.bootstrap_servers, SLOTS, str(source), f"{tmp_path}/{name}", fault, blind
+            name, name, on.bootstrap_servers, SLOTS, str(source), f"{tmp_path}/{name}", faults, blind
         )
 
     return make
@@ -98,25 +105,36 @@ def start(streams: list[Stream], folder: Path, master: str, *settings: str) -> "
         )
 
 
+def broken(stream: Stream) -> Iterator[Fault]:
+    """Each fault that has struck a broker, which is then put right."""
+    for fault in stream.faults:
+        struck = Path(f"{fault.marker}.struck")
+        if struck.exists():
+            yield fault
+            struck.unlink()
+            Path(f"{fault.marker}.fixed").touch()
+
+
 def move_coordinator(cluster: RackCluster, stream: Stream) -> None:
     """Kills the broker that coordinates transactions, where a fault asks for it, and waits for another."""
-    struck = Path(f"{stream.fault.marker}.struck") if stream.fault else None
-    if stream.fault and struck and struck.exists():
-        struck.unlink()
-        (before,) = cluster.leaders("__transaction_state")
-        cluster.brokers[before].kill()
-        wait_until(lambda: cluster.leaders("__transaction_state") not in ([before], [-1]), "another leads")
-        Path(f"{stream.fault.marker}.fixed").touch()
+    for _ in broken(stream):
+        before = cluster.leaders("__transaction_state")
+        cluster.brokers[before[0]].kill()
+        wait_until(partial(has_moved, cluster, before), "another leads")
 
 
-def are_committed(stream: Stream, slots: set[int]) -> bool:
+def has_moved(cluster: RackCluster, before: list[int]) -> bool:
+    """Whether another broker coordinates transactions."""
+    return cluster.leaders("__transaction_state") not in (before, [-1])
+
+
+def are_committed(stream: Stream, fault: Fault, slots: set[int]) -> bool:
     """Whether slots have committed the micro-batch in which a fault strikes, with all markers."""
-    assert stream.fault
     client = {"bootstrap.servers": stream.servers}
     sink = TransactionalSink(stream.name, stream.topic, stream.slots, client)
     with suppress(KafkaException):
         known = progress(sink.connection, slots, is_stable=True)
-        following = stream.fault.batch + 1
+        following = fault.batch + 1
         return all(slot in known and known[slot].next_batch >= following for slot in slots) and not any(
             mark.is_begun for mark in known.values()
         )
@@ -131,15 +149,12 @@ def mend_broker(cluster: RackCluster, stream: Stream) -> None:
     partitions never get to know (docs/publishing.md, 'A transaction that hangs'). Where a coordinator dies
     and replicas live, nothing waits.
     """
-    struck = Path(f"{stream.fault.marker}.struck") if stream.fault else None
-    if stream.fault and struck and struck.exists():
-        is_done = stream.fault.point == Point.SLOT_COMMITTED
-        slots = {slot for slot in range(stream.slots) if is_done or slot != stream.fault.slot}
-        wait_until(lambda: are_committed(stream, slots), "the other slots are committed")
-        struck.unlink()
+    for fault in broken(stream):
+        is_done = fault.point == Point.SLOT_COMMITTED
+        slots = {slot for slot in range(stream.slots) if is_done or slot != fault.slot}
+        wait_until(partial(are_committed, stream, fault, slots), "the other slots are committed")
         cluster.brokers[1].kill()
         cluster.brokers[1].again()
-        Path(f"{stream.fault.marker}.fixed").touch()
 
 
 def publish(
@@ -149,7 +164,7 @@ def publish(
     master: str = "local[2,4]",
     *settings: str,
     fix: Callable[[RackCluster, Stream], None] = mend_broker,
-    then: str | None = None,
+    then: str | SparkSession | None = None,
 ) -> None:
     """Publishes streams to their end: the app is started again as often as a fault has killed it.
 
@@ -160,11 +175,16 @@ def publish(
         master: Spark's.
         settings: more of Spark.
         fix: puts right what a fault has broken.
-        then: Spark's master when the app is started again, if it is another.
+        then: Spark's master when the app is started again, if it is another; or a session in which the
+            streams go on instead.
     """
-    kills = sum(stream.fault is not None and stream.fault.victim == "driver" for stream in streams)
+    kills = sum(fault.victim == "driver" for stream in streams for fault in stream.faults)
     for number in range(1 + kills):
-        app = start(streams, folder, then if then and number else master, *settings)
+        if number and isinstance(then, SparkSession):
+            for stream in [stream for stream in streams if not stream.done.exists()]:
+                run(then, stream)
+            break
+        app = start(streams, folder, then if isinstance(then, str) and number else master, *settings)
         try:
             while app.poll() is None:
                 for stream in streams:
@@ -187,22 +207,27 @@ def _ends_of_logs(cluster: RackCluster, app: Path) -> str:
 
 def hold(stream: Stream) -> None:
     """Each row is there once, with its own payload, for those who read what is committed."""
-    assert stream.fault is None or Path(stream.fault.marker).exists(), "the fault has not struck"
+    assert [fault for fault in stream.faults if not Path(fault.marker).exists()] == [], "has not struck"
     found = messages_of(stream.servers, stream.topic)
     times = Counter(message.key for message in found)
-    what = stream.fault
+    what = stream.faults
     assert {key: count for key, count in times.items() if count != 1} == {}, what
     assert set(times) == {str(number).encode() for number in range(BATCHES * ROWS)}, what
     assert all(message.value == (message.key or b"") * TIMES for message in found), what
 
 
-KILLS: list[tuple[Moment, Victim]] = [
-    (Point.ROWS_PRODUCED, "worker"),
-    (Point.SLOT_SENT, "task"),
-    (Point.SLOT_SENT, "broker"),
-    (Point.SLOT_COMMITTED, "worker"),
-    (Point.SLOT_COMMITTED, "driver"),
+KILLS: list[list[Kill]] = [
+    [
+        Kill(Point.SLOT_COMMITTED, "worker", batch=0, slot=2),
+        Kill(Point.ROWS_PRODUCED, "worker", batch=1, slot=0),
+        Kill(Point.SLOT_SENT, "task", batch=2, slot=1),
+    ],
+    [
+        Kill(Point.SLOT_SENT, "broker", batch=0, slot=1),
+        Kill(Point.SLOT_COMMITTED, "driver", batch=1, slot=0),
+    ],
 ]
+"""Of each stream. Each micro-batch has its own, and what it leaves is what the next one begins with."""
 MORE_KILLS: list[tuple[Moment, Victim]] = [
     (Point.SLOT_TAKEN, "worker"),
     (Point.ROWS_PRODUCED, "task"),
@@ -215,43 +240,35 @@ MORE_KILLS: list[tuple[Moment, Victim]] = [
 
 
 @pytest.fixture
-def struck(stream: Callable[..., Stream]) -> Callable[..., list[Stream]]:
-    """Makes a stream for each kill."""
-
-    def made(kills: list[tuple[Moment, Victim]]) -> list[Stream]:
-        rng = random.Random(7)  # noqa: S311 - nothing secret
-        return [stream(point, victim, rng.randrange(2), rng.randrange(SLOTS)) for point, victim in kills]
-
-    return made
-
-
-@pytest.fixture
 def zombie(stream: Callable[..., Stream]) -> Iterator[Stream]:
     """A stream of which a task is stopped; its process ends with the test."""
-    one = stream(Point.SLOT_SENT, "zombie", batch=1, slot=0)
+    one = stream(Kill(Point.SLOT_SENT, "zombie", batch=1, slot=0))
     yield one
     with suppress(FileNotFoundError, psutil.NoSuchProcess):
         process_of(one).kill()
 
 
 def process_of(stream: Stream) -> psutil.Process:
-    assert stream.fault
-    return psutil.Process(int(Path(f"{stream.fault.marker}.pid").read_text()))
+    return psutil.Process(int(Path(f"{stream.faults[0].marker}.pid").read_text()))
 
 
 def test_each_row_once_whoever_dies_and_whenever_and_a_zombie_that_wakes_up_is_fenced(
-    cluster: RackCluster, struck: Callable[..., list[Stream]], zombie: Stream, tmp_path: Path
+    spark: SparkSession,
+    cluster: RackCluster,
+    stream: Callable[..., Stream],
+    zombie: Stream,
+    tmp_path: Path,
 ) -> None:
     # The app goes on beside a task that is stopped, until all but this task is killed with the driver.
-    streams = [zombie, *struck(KILLS)]
-    publish(cluster, streams, tmp_path, "local[3,4]")
+    # Another driver goes on with what is left.
+    streams = [zombie, *(stream(*kills) for kills in KILLS)]
+    publish(cluster, streams, tmp_path, "local[3,4]", then=spark)
     for each in streams:
         hold(each)
     process = process_of(zombie)
     assert process.status() == psutil.STATUS_STOPPED
     process.resume()
-    assert zombie.fault
-    refused = Path(f"{zombie.fault.marker}.refused")
+    refused = Path(f"{zombie.faults[0].marker}.refused")
     wait_until(lambda: refused.exists() and bool(refused.read_text()), "the zombie was refused")
     assert refused.read_text() in FENCED
     hold(zombie)
@@ -259,9 +276,10 @@ def test_each_row_once_whoever_dies_and_whenever_and_a_zombie_that_wakes_up_is_f
 
 @pytest.mark.thorough
 def test_each_row_once_whoever_else_dies(
-    cluster: RackCluster, struck: Callable[..., list[Stream]], tmp_path: Path
+    cluster: RackCluster, stream: Callable[..., Stream], tmp_path: Path
 ) -> None:
-    streams = struck(MORE_KILLS)
+    rng = random.Random(7)  # noqa: S311 - nothing secret
+    streams = [stream(Kill(*kill, rng.randrange(2), rng.randrange(SLOTS))) for kill in MORE_KILLS]
     publish(cluster, streams, tmp_path)
     for each in streams:
         hold(each)
@@ -271,7 +289,7 @@ def test_each_row_once_whoever_else_dies(
 def test_each_row_once_when_executors_die(
     cluster: RackCluster, stream: Callable[..., Stream], tmp_path: Path
 ) -> None:
-    streams = [stream(point, "executor") for point in (Point.ROWS_PRODUCED, Point.SLOT_COMMITTED)]
+    streams = [stream(Kill(point, "executor")) for point in (Point.ROWS_PRODUCED, Point.SLOT_COMMITTED)]
     publish(cluster, streams, tmp_path, "local-cluster[2,1,600]", "spark.executor.memory=600m")
     for each in streams:
         hold(each)
@@ -285,14 +303,14 @@ def test_each_row_once_when_a_slow_task_is_copied(stream: Callable[..., Stream],
     # Spark copies a task to another host only.
     hosts = {"a": "127.0.0.1", "b": "127.0.0.2"}
     with rack_cluster(folder, brokers=("a",), workers=("a", "b"), hosts=hosts) as two:
-        streams = [stream(point, "straggler", on=two) for point in (Point.SLOT_SENT, Point.SLOT_COMMITTED)]
+        points = (Point.SLOT_SENT, Point.SLOT_COMMITTED)
+        streams = [stream(Kill(point, "straggler"), on=two) for point in points]
         publish(two, streams, tmp_path, two.master, *COPY_SLOW_TASKS)
         for each in streams:
             hold(each)
-            assert each.fault
-            slow, first = (Path(f"{each.fault.marker}{name}").read_text() for name in ("", ".done"))
+            slow, first = (Path(f"{each.faults[0].marker}{name}").read_text() for name in ("", ".done"))
             assert slow != first, "no copy has done it"
-        refused = Path(f"{streams[0].checkpoint}.fault.refused")
+        refused = Path(f"{streams[0].faults[0].marker}.refused")
         wait_until(lambda: refused.exists() and bool(refused.read_text()), "the slow task was refused")
         assert refused.read_text() in FENCED
         hold(streams[0])
@@ -303,7 +321,7 @@ def test_each_row_once_when_the_coordinator_moves(stream: Callable[..., Stream],
     folder = tmp_path / "brokers"
     folder.mkdir()
     with rack_cluster(folder, workers=(), replicas=3) as three:
-        one = stream(Point.SLOT_SENT, "broker", on=three)
+        one = stream(Kill(Point.SLOT_SENT, "broker"), on=three)
         publish(three, [one], tmp_path, fix=move_coordinator)
         hold(one)
         assert any(not broker.process.is_running() for broker in three.brokers.values())
@@ -314,7 +332,7 @@ def test_two_of_three_write_partitions_committed_and_the_third_failed(
     cluster: RackCluster, stream: Callable[..., Stream], tmp_path: Path
 ) -> None:
     # The driver dies when the last slot has sent its rows and the two others are done.
-    one = stream(Point.SLOT_SENT, "driver", batch=1, slot=2)
+    one = stream(Kill(Point.SLOT_SENT, "driver", batch=1, slot=2))
     publish(cluster, [one], tmp_path, "local[1]", then="local[3]")
     hold(one)
     visible = messages_of(one.servers, one.topic, "read_uncommitted")
@@ -326,7 +344,7 @@ def test_without_a_look_at_progress_there_are_duplicates(
     cluster: RackCluster, stream: Callable[..., Stream], tmp_path: Path
 ) -> None:
     """So these tests can fail."""
-    one = stream(Point.SLOT_COMMITTED, "task", blind=True)
+    one = stream(Kill(Point.SLOT_COMMITTED, "task"), blind=True)
     publish(cluster, [one], tmp_path)
     with pytest.raises(AssertionError):
         hold(one)
@@ -343,7 +361,7 @@ def test_each_row_once_in_random_runs(
     for _ in range(20):
         victim: Victim = rng.choice(("task", "worker", "driver", "broker"))
         point: Moment = rng.choice((*IN_TASKS, *IN_DRIVER) if victim in ("task", "driver") else IN_TASKS)
-        streams.append(stream(point, victim, rng.randrange(BATCHES - 1), rng.randrange(SLOTS)))
+        streams.append(stream(Kill(point, victim, rng.randrange(BATCHES - 1), rng.randrange(SLOTS))))
     publish(cluster, streams, tmp_path)
     for each in streams:
         hold(each)

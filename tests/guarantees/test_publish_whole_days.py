@@ -25,10 +25,10 @@ from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import ProgressError, SlotProgress, Written
 from pipelines.publishing.transactional_sink import TransactionalSink
 from pipelines.steps import publish_days as whole_days
-from pipelines.steps.nightly import nightly
 from pipelines.steps.publish import publish, publishing_status
 from pipelines.steps.publish_days import publish_days
 from tests.support.accidents import dying
+from tests.support.certified_days import certify
 from tests.support.kafka import MakeTopic
 from tests.support.lake_copies import continued
 from tests.support.lakes import Lake, lake_that_publishes
@@ -48,10 +48,8 @@ def certified(
     """A lake with two certified days, which nobody has published."""
     folder = tmp_path_factory.mktemp("certified")
     lake = lake_that_publishes(spark, broker, folder, small_by_flight, "nowhere")
-    lake.ingest([on(1, number) for number in FLIGHTS])
-    lake.ingest([on(2, 101)])
-    stream(lake)
-    nightly(lake.pipeline, "run", [ONE, TWO], "late")
+    lake.ingest_and_enter([*(on(1, number) for number in FLIGHTS), on(2, 101)])
+    certify(lake, ONE, TWO)
     return lake
 
 

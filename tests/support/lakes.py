@@ -119,8 +119,21 @@ class Lake:
 
     def enter(self, records: Sequence[Record | bytes | None]) -> None:
         """Appends events to the speed layer as its stream would, without that stream."""
+        self._enter(self.envelopes(records))
+
+    def ingest_and_enter(self, records: Sequence[Record | bytes | None]) -> None:
+        """Appends one micro-batch to bronze, and its events to the speed layer, without its stream.
+
+        None of them may be a copy of another, or of an event that is there: the stream would drop it.
+        """
+        envelopes = self.envelopes(records)
+        ensure_bronze(self.pipeline)
+        append(envelopes, self.config.table("bronze"))
+        self._enter(envelopes)
+
+    def _enter(self, envelopes: DataFrame) -> None:
         ensure_speed(self.pipeline)
-        decoded = decode(self.envelopes(records), self.contract, self.config.decode.max_future)
+        decoded = decode(envelopes, self.contract, self.config.decode.max_future)
         append(valid(decoded, self.contract).coalesce(1), self.config.table("speed"))
 
     def count(self, layer: Any) -> int:

@@ -22,7 +22,7 @@ from pipelines.config.loader import load_config
 from pipelines.publishing.progress_check import publisher
 from pipelines.publishing.transactional_sink import TransactionalSink
 from pipelines.spark.session import spark_session
-from tests.support.publish_faults import Fault, striking
+from tests.support.publish_faults import Fault, Moment, striking
 
 TIMES: Final = 9
 """How often a row's value repeats its key."""
@@ -42,7 +42,7 @@ class Stream:
         slots: how many.
         source: a folder of Parquet files, each of which is a micro-batch, with a column `id`.
         checkpoint: its path.
-        fault: what happens meanwhile.
+        faults: what happens meanwhile.
         is_blind: whether progress is not looked at.
     """
 
@@ -52,7 +52,7 @@ class Stream:
     slots: int
     source: str
     checkpoint: str
-    fault: Fault | None = None
+    faults: tuple[Fault, ...] = ()
     is_blind: bool = False
 
     @property
@@ -69,32 +69,34 @@ def save(streams: list[Stream], path: Path) -> None:
 def load(path: Path) -> list[Stream]:
     """Reads what `save` has written."""
     given: list[dict[str, Any]] = json.loads(path.read_text())
+    ours = {"driver": os.getpid()}
     return [
-        Stream(
-            **{**each, "fault": Fault(**{**each["fault"], "driver": os.getpid()}) if each["fault"] else None}
-        )
+        Stream(**{**each, "faults": tuple(Fault(**{**fault, **ours}) for fault in each["faults"])})
         for each in given
     ]
 
 
 def run(spark: SparkSession, stream: Stream) -> None:
     """Publishes a stream to its end; a query that fails is started again."""
+
+    def strike(point: Moment, batch: int) -> None:
+        for fault in stream.faults:
+            if (fault.point, fault.batch) == (point, batch):
+                fault.strike()
+
     sink = TransactionalSink(
         *(stream.name, stream.topic, stream.slots, {"bootstrap.servers": stream.servers, "linger.ms": 0}),
         # A broker that was killed takes its time to come back, where everything runs on two cores.
         timeout=timedelta(seconds=90),
     )
-    fault = stream.fault
-    with striking(fault, is_blind=stream.is_blind):
+    with striking(*stream.faults, is_blind=stream.is_blind):
         for left in reversed(range(_TRIES)):
             publish = publisher(spark, sink, stream.checkpoint)
 
             def write(rows: DataFrame, batch: int, publish: Any = publish) -> None:
-                if fault and fault.point == "after the batch" and batch == fault.batch + 1:
-                    fault.strike()
+                strike("after the batch", batch - 1)
                 publish(rows, batch)
-                if fault and fault.point == "after the task" and batch == fault.batch:
-                    fault.strike()
+                strike("after the task", batch)
 
             source = spark.readStream.schema("id long").option("maxFilesPerTrigger", 1)
             rows = source.parquet(stream.source).select(
@@ -114,12 +116,12 @@ def run(spark: SparkSession, stream: Stream) -> None:
 
 def begin(spark: SparkSession, stream: Stream) -> None:
     """Publishes a stream to its end, or until a task of it is stopped for good."""
-    fault = stream.fault
-    if fault is None or fault.victim != "zombie" or Path(fault.marker).exists():
+    zombie = next((fault for fault in stream.faults if fault.victim == "zombie"), None)
+    if zombie is None or Path(zombie.marker).exists():
         run(spark, stream)
         return
     Thread(target=run, args=(spark, stream), daemon=True).start()
-    stopped = Path(f"{fault.marker}.pid")
+    stopped = Path(f"{zombie.marker}.pid")
     wait_until(lambda: stopped.exists() and bool(stopped.read_text()), "a task is stopped")
 
 

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -111,25 +111,23 @@ class _Noting(Connection):
 
 
 def struck_write_slot(
-    batches: Iterator[pa.RecordBatch], task: SlotTask, fault: Fault | None, is_blind: bool
+    batches: Iterator[pa.RecordBatch], task: SlotTask, faults: Sequence[Fault], is_blind: bool
 ) -> Iterator[pa.RecordBatch]:
     """`write_slot`, with a fault in it.
 
     Args:
         batches: as for `write_slot`.
         task: as for `write_slot`.
-        fault: what happens.
+        faults: what happens; in each slot of a micro-batch once at most.
         is_blind: whether progress is not looked at, to see that tests find the duplicates.
     """
     context = TaskContext.get()
     assert context is not None
-    here = fault is not None and (task.done.next_batch - 1, context.partitionId()) == (
-        fault.batch,
-        fault.slot,
-    )
+    place = (task.done.next_batch - 1, context.partitionId())
+    here = next((fault for fault in faults if (fault.batch, fault.slot) == place), None)
     blind: Callable[..., str] = lambda known, done, is_new: "publish"  # noqa: E731 - the signature matters
     with patch.object(slot_writer, "what_to_do", blind) if is_blind else nullcontext():
-        yield from _struck(batches, task, fault if here else None)
+        yield from _struck(batches, task, here)
 
 
 def _struck(
@@ -176,16 +174,16 @@ def _attempt() -> str:
     return str(context.attemptNumber()) if context else ""
 
 
-def striking(fault: Fault | None, *, is_blind: bool = False) -> AbstractContextManager[object]:
-    """Gives tasks a `write_slot` with a fault in it, for the length of a block.
+def striking(*faults: Fault, is_blind: bool = False) -> AbstractContextManager[object]:
+    """Gives tasks a `write_slot` with faults in it, for the length of a block.
 
     Args:
-        fault: what happens.
+        faults: what happens.
         is_blind: as for `struck_write_slot`.
     """
     # Not at the top: workers load this module, and need no session.
     from pipelines.publishing import transactional_sink
 
     # Spark sends it to its workers with the task: what is armed here is not armed there.
-    struck = partial(struck_write_slot, fault=fault, is_blind=is_blind)
+    struck = partial(struck_write_slot, faults=faults, is_blind=is_blind)
     return patch.object(transactional_sink, "write_slot", struck)
