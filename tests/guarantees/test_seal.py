@@ -172,10 +172,8 @@ def test_neither_a_clock_that_is_ahead_nor_what_kafka_has_deleted_seals_a_day_un
     send(broker, name, SENT)
     send(broker, name, SENT, partition=1)
     with lease(lake.pipeline, "seal") as held:
-        lacking = (
-            r"-0: bronze lacks records in offsets 1\.\.1, \S+-1: bronze lacks records in offsets 0\.\.0;"
-        )
-        with pytest.raises(SourceError, match=lacking):
+        lacking = ("-0: bronze lacks records in offsets 1..1", "-1: bronze lacks records in offsets 0..0;")
+        with pytest.raises(SourceError, match=f"; {name}".join(map(re.escape, lacking))):
             sealed(lake, held)
         ends = [TopicPartition(name, 0, 2), TopicPartition(name, 1, 1)]
         for deleted in admin.delete_records(ends).values():
