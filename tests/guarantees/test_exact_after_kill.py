@@ -112,9 +112,11 @@ def test_counts_stay_exact_through_sigkill_within_and_between_micro_batches(
     shutil.copytree(lake, between)
     os.killpg(job.process.pid, signal.SIGCONT)
 
-    wait_until(
-        lambda: stop_where(job, is_within), "both are within a micro-batch", tick=lambda: feed.send(10)
-    )
+    def feed_idle() -> None:
+        if not queries[0].is_within_a_batch():
+            feed.send(10)
+
+    wait_until(lambda: stop_where(job, is_within), "both are within a micro-batch", meanwhile=feed_idle)
     job.kill()
     feed.send()
 

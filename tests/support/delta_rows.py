@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 from deltalake import DeltaTable
 
 
@@ -16,7 +17,7 @@ def rows_in(table: str | Path, *columns: str) -> list[tuple[Any, ...]]:
 
 def appended_to(table: str | Path, *columns: str, since: int = 1) -> list[tuple[Any, ...]]:
     """The version that brought a row, and the columns, of each row that came since a version, in no order."""
-    changes = DeltaTable(str(table)).load_cdf(since).read_all().to_pydict()
+    changes = pyarrow.table(DeltaTable(str(table)).load_cdf(since).read_all()).to_pydict()
     named = (changes["_commit_version"], *(changes[name] for name in columns))
     rows = zip(changes["_change_type"], *named, strict=True)
-    return [row for kind, *row in rows if kind == "insert"]  # type: ignore[misc]
+    return [tuple(row) for kind, *row in rows if kind == "insert"]
