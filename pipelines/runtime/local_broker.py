@@ -8,10 +8,11 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO
 
 import psutil
 from confluent_kafka import KafkaException
@@ -235,16 +236,9 @@ def _start(folder: Path, class_path: str, wanted_port: int) -> EmbeddedBroker:
     ]
     log = folder / "broker.log"
     with log.open("wb") as output:
-        formatting = [*java, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
-        formatted = subprocess.run(
-            [*formatting, "--cluster-id", CLUSTER_ID, "--config", str(properties)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-        if formatted.returncode != 0:
-            raise InfrastructureError(f"The broker's storage in {folder} cannot be formatted. {_tail(log)}")
+        # the last file that formatting writes
+        if not (folder / "data" / "meta.properties").exists():
+            _format([*java, "kafka.tools.StorageTool"], properties, output)
         # a session of its own: Ctrl-C in the terminal reaches Oncelake alone, which then ends the broker
         process = psutil.Popen(
             [*java, "kafka.Kafka", str(properties)],
@@ -261,6 +255,20 @@ def _start(folder: Path, class_path: str, wanted_port: int) -> EmbeddedBroker:
         end_processes([process], _STOP_WITHIN_S)
         raise
     return started
+
+
+def _format(tool: Sequence[str], properties: Path, output: IO[bytes]) -> None:
+    """Format the storage of a new folder."""
+    formatted = subprocess.run(
+        [*tool, "format", "--ignore-formatted", "--cluster-id", CLUSTER_ID, "--config", str(properties)],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    if formatted.returncode != 0:
+        folder, log = properties.parent, Path(str(output.name))
+        raise InfrastructureError(f"The broker's storage in {folder} cannot be formatted. {_tail(log)}")
 
 
 def _wait_until_ready(started: EmbeddedBroker, log: Path) -> None:

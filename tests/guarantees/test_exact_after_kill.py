@@ -1,37 +1,53 @@
 """Nothing is lost and nothing doubled when the streaming jobs are killed, at any point of a micro-batch."""
 
+import os
+import shutil
 import signal
 from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from demo.waiting import wait_until
 from pipelines.config.loader import load_config
+from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.delta.io import read
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.ingest import ingest
 from pipelines.steps.speed import speed
+from tests.support.delta_rows import rows_in
 from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.lakes import flight
-from tests.support.processes import BRIEF_SETTINGS, Job, start_job
+from tests.support.processes import BRIEF_SETTINGS, Job, start_job, start_program
+from tests.support.short_lived_settings import BRIEF_SPARK
 
-EVENTS, COPIES, POISON = 3_000, 300, 40
+EVENTS, COPIES, POISON = 1_200, 120, 24
 
 
-def produce(broker: str, topic: str) -> None:
-    producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True})
-    for n in range(EVENTS):
-        producer.produce(topic, flight(flight=n + 1), timestamp=1_357_050_000_000)
-        if n % (EVENTS // COPIES) == 0:
-            producer.produce(topic, flight(flight=max(1, n - 500)), timestamp=1_357_050_000_001)
-        if n % (EVENTS // POISON) == 0:
-            producer.produce(topic, b"poison %d" % n, timestamp=1_357_050_000_002)
-        producer.poll(0)
-    assert producer.flush(60) == 0
+class Feed:
+    """A topic, and the records that it is still to get."""
+
+    def __init__(self, broker: str, topic: str) -> None:
+        self._producer, self._topic = ordered_producer(broker), topic
+        self._left = iter(self._all())
+
+    def send(self, count: int | None = None) -> None:
+        """Sends as many of them; all without a number."""
+        for moment, value in islice(self._left, count):
+            self._producer.produce(self._topic, value, timestamp=1_357_050_000_000 + moment)
+        assert self._producer.flush(60) == 0
+
+    @staticmethod
+    def _all() -> Iterator[tuple[int, bytes]]:
+        for n in range(EVENTS):
+            yield 0, flight(flight=n + 1)
+            if n % (EVENTS // COPIES) == 0:
+                yield 1, flight(flight=max(1, n - 200))
+            if n % (EVENTS // POISON) == 0:
+                yield 2, b"poison %d" % n
 
 
 class Checkpoint:
@@ -43,20 +59,23 @@ class Checkpoint:
     def _batches(self, folder: str) -> set[int]:
         return {int(p.name) for p in (self.path / folder).glob("[0-9]*")}
 
-    def done(self) -> int:
-        return len(self._batches("commits"))
-
     def is_within_a_batch(self) -> bool:
         return bool(self._batches("offsets") - self._batches("commits"))
 
-    def wait_within(self, job: Job) -> None:
-        wait_until(lambda: job.runs() and self.is_within_a_batch(), "the query is within a micro-batch")
+    def is_between_batches(self) -> bool:
+        return bool(self._batches("commits")) and not self.is_within_a_batch()
 
-    def wait_between(self, after: int, job: Job) -> None:
-        wait_until(
-            lambda: job.runs() and self.done() > after and not self.is_within_a_batch(),
-            "the query is between micro-batches",
-        )
+
+def stop_where(job: Job, holds: Callable[[], bool]) -> bool:
+    """Stops a job where something holds; otherwise it goes on."""
+    if not (job.runs() and holds()):
+        return False
+    os.killpg(job.process.pid, signal.SIGSTOP)
+    # It went on until it was stopped.
+    if holds():
+        return True
+    os.killpg(job.process.pid, signal.SIGCONT)
+    return False
 
 
 @pytest.mark.timeout(900)
@@ -68,55 +87,55 @@ def test_counts_stay_exact_through_sigkill_within_and_between_micro_batches(
     tmp_path: Path,
     jobs: list[Job],
 ) -> None:
-    name, lake = topic(partitions=3), tmp_path / "lake"
-    produce(broker, name)
-    settings = {
-        "lake.root": lake,
-        "kafka.topic": name,
-        "kafka.bootstrap_servers": broker,
-        "kafka.max_offsets_per_trigger": 500,
-        "ingest.trigger_interval": "100 milliseconds",
-        "speed.trigger_interval": "100 milliseconds",
-    }
-    common = ["--pipeline", "flights", *(f"--set={key}={value}" for key, value in settings.items())]
-    common += BRIEF_SETTINGS
-    # The stream that reads the other's table comes first: it needs to be fed to be within a micro-batch.
-    checkpoints = {
-        job: Checkpoint(lake / "ops/checkpoints/flights" / query)
-        for job, query in (("speed_stream", "speed"), ("ingest_stream", "ingest"))
-    }
-
-    def start_both() -> dict[str, Job]:
-        running = {job: start_job(job, tmp_path, *common) for job in checkpoints}
-        jobs.extend(running.values())
-        return running
-
-    for within in (True, False):
-        before = {job: checkpoint.done() for job, checkpoint in checkpoints.items()}
-        for job, process in start_both().items():
-            if within:
-                checkpoints[job].wait_within(process)
-            else:
-                checkpoints[job].wait_between(before[job], process)
-            process.kill()
-
-    # What the dead processes left is all that the living one has.
-    config = load_config(
-        "flights", environ={}, settings=[f"{key}={value}" for key, value in settings.items()]
+    feed, lake, between = Feed(broker, name := topic(partitions=3)), tmp_path / "lake", tmp_path / "between"
+    settings = (
+        f"kafka.topic={name}",
+        f"kafka.bootstrap_servers={broker}",
+        "kafka.max_offsets_per_trigger=100",
+        "ingest.trigger_interval=100 milliseconds",
+        "speed.trigger_interval=100 milliseconds",
     )
-    ingest(Pipeline(spark, config, contract), once=True)
-    speed(Pipeline(spark, config, contract), once=True)
+    queries = [Checkpoint(lake / "ops/checkpoints/flights" / query) for query in ("ingest", "speed")]
+    feed.send(200)
+    given = (*settings, f"lake.root={lake}", "spark.master=local[2]", *BRIEF_SPARK)
+    job = start_program("tests.support.both_streams", tmp_path, *given)
+    jobs.append(job)
 
-    bronze = read(spark, f"{lake}/bronze/flights").select("_partition", "_offset")
-    coordinates = Counter(tuple(row) for row in bronze.toLocalIterator())
+    def is_between() -> bool:
+        return all(query.is_between_batches() for query in queries)
+
+    def is_within() -> bool:
+        return all(query.is_within_a_batch() for query in queries)
+
+    wait_until(lambda: stop_where(job, is_between), "both are between micro-batches")
+    # What is on the disk now is what SIGKILL would leave.
+    shutil.copytree(lake, between)
+    os.killpg(job.process.pid, signal.SIGCONT)
+
+    def feed_idle() -> None:
+        if not queries[0].is_within_a_batch():
+            feed.send(10)
+
+    wait_until(lambda: stop_where(job, is_within), "both are within a micro-batch", meanwhile=feed_idle)
+    job.kill()
+    feed.send()
+
+    for root in (lake, between):
+        config = load_config("flights", environ={}, settings=(*settings[:2], f"lake.root={root}"))
+        # What the dead process left is all that the living one has.
+        ingest(Pipeline(spark, config, contract), once=True)
+        speed(Pipeline(spark, config, contract), once=True)
+        has_each_record_once(config)
+
+
+def has_each_record_once(config: PipelineConfig) -> None:
+    coordinates = Counter(rows_in(config.table("bronze"), "_partition", "_offset"))
     assert set(coordinates.values()) == {1}
     assert len(coordinates) == EVENTS + COPIES + POISON
-    deduplicated = read(spark, f"{lake}/speed/flights")
-    numbers = Counter(row["flight"] for row in deduplicated.select("flight").toLocalIterator())
+    numbers = Counter(number for (number,) in rows_in(config.table("speed"), "flight"))
     assert set(numbers.values()) == {1}
     assert set(numbers) == set(range(1, EVENTS + 1))
-    quarantined = read(spark, f"{lake}/quarantine/flights").select("_partition", "_offset")
-    assert Counter(map(tuple, quarantined.toLocalIterator())).total() == POISON
+    assert len(rows_in(config.table("quarantine"), "_offset")) == POISON
 
 
 @pytest.mark.thorough

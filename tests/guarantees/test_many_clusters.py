@@ -24,7 +24,7 @@ from pipelines.kafka.backfill_run import Backfill
 from pipelines.lag.stages import stages
 from pipelines.ledger.ops_tables import CERTIFICATIONS
 from pipelines.ledger.retention_properties import first_complete_day
-from pipelines.runtime.local_broker import EmbeddedBroker, start_broker
+from pipelines.runtime.local_broker import EmbeddedBroker
 from pipelines.spark.checkpoints import query_files
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.streams import Trigger, each_batch
@@ -32,7 +32,7 @@ from pipelines.steps.backfill import backfill
 from pipelines.steps.ingest import IngestJob, ingest
 from pipelines.steps.reconcile import reconcile
 from tests.support.accidents import once
-from tests.support.kafka import MakeTopic, make_topic
+from tests.support.kafka import MakeTopic, make_topic, start_brief_broker
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, TWO, flights_of, on, run, stream
 
@@ -76,7 +76,7 @@ class Regions:
 
     def restart(self) -> None:
         assert self.eu.folder is not None
-        self.eu = start_broker(self.eu.folder)
+        self.eu = start_brief_broker(self.eu.folder)
         address = self.lake.config.kafka.clusters["eu"].bootstrap_servers
         assert self.eu.bootstrap_servers == address, "another process took the port"
 
@@ -86,7 +86,7 @@ def regions(
     make_lake: MakeLake, contract: DataContract, broker: str, topic: MakeTopic, tmp_path: Path
 ) -> Iterator[Regions]:
     name = topic(partitions=2)
-    eu = start_broker(tmp_path / "eu")
+    eu = start_brief_broker(tmp_path / "eu")
     found: Regions | None = None
     try:
         make_topic(AdminClient({"bootstrap.servers": eu.bootstrap_servers}), NewTopic(name, 2, 1))

@@ -19,7 +19,7 @@ def assert_nothing_is_left(running: Program, number: signal.Signals) -> None:
     ("number", "moment"),
     [
         (signal.SIGTERM, "deploy.worker.Worker"),
-        (signal.SIGHUP, "deploy.master.Master"),
+        pytest.param(signal.SIGHUP, "deploy.master.Master", marks=pytest.mark.thorough),
         (signal.SIGINT, "kafka.Kafka"),
     ],
 )

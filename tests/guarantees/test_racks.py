@@ -75,8 +75,9 @@ from pipelines.spark.session import spark_session
 from pipelines.kafka.source import offsets_between
 from demo.waiting import wait_until
 
-batch, stream, records, *settings = sys.argv[1:]
-config = load_config("flights", environ={}, settings=[f"kafka.topic={batch}", *settings])
+topic, records, *settings = sys.argv[1:]
+settings = [f"kafka.topic={topic}", *settings]
+config = load_config("flights", environ={}, settings=settings)
 spark = spark_session(config, "batch")
 # An executor that has not come yet is given nothing; the driver is counted with them.
 wait_until(lambda: spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() == 4, "all are there")
@@ -90,7 +91,7 @@ for partition in plan.partitions():
     listed = plan.preferredLocations(partition)
     chosen[partition.index()] = [listed.apply(n) for n in range(listed.length())]
 print(json.dumps({"chosen": chosen, "records": read.count()}), flush=True)
-given = [f"--set={setting}" for setting in [f"kafka.topic={stream}", *settings]]
+given = [f"--set={setting}" for setting in settings]
 main(["rack", "measure", "--pipeline=flights", "--log-format=json", f"--records={records}", *given])
 """
 
@@ -105,7 +106,7 @@ def placed(cluster: RackCluster, filled: Callable[[int], str]) -> list[dict[str,
         f"spark.conf.spark.executor.extraJavaOptions={BRIEF_JAVA}",
     ]
     done = subprocess.run(
-        [sys.executable, "-c", BATCH_READ_AND_MEASURE, filled(1), filled(2), str(RECORDS), *given],
+        [sys.executable, "-c", BATCH_READ_AND_MEASURE, filled(2), str(RECORDS), *given],
         capture_output=True,
         text=True,
         check=False,

@@ -21,6 +21,7 @@ from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.forget import forget
 from pipelines.steps.ingest import ingest
 from pipelines.steps.reconcile import RecordsMissing, reconcile
+from tests.support.delta_rows import rows_in
 from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.lakes import Lake, flight
 
@@ -49,21 +50,23 @@ class Source:
 
     def refused(self, why: str) -> None:
         """Ingest ends with exit code 4 and the command that fixes it, and reads nothing."""
-        before = self.lake.count("bronze")
+        before = self.commits()
         with pytest.raises(
             SourceError, match=rf"(?s){why}.*oncelake checkpoint reset --pipeline flights"
         ) as no:
             self.ingest()
         assert no.value.exit_code == 4
-        assert self.lake.count("bronze") == before
+        assert self.commits() == before
 
     def fixed(self) -> None:
         """The command is followed, and bronze has each record once."""
         reset_checkpoint(self.lake.pipeline, "reset", "ingest")
         self.ingest()
-        offsets = self.lake.table("bronze").select("_partition", "_offset")
-        found = Counter(tuple(row) for row in offsets.toLocalIterator())
+        found = Counter(rows_in(self.bronze, "_partition", "_offset"))
         assert found == Counter((p, n) for p, count in self.sent.items() for n in range(count))
+
+    def commits(self) -> list[Path]:
+        return sorted((self.bronze / "_delta_log").glob("*.json"))
 
     def restore(self, to: int) -> None:
         DeltaTable.forPath(self.lake.spark, str(self.bronze)).restoreToVersion(to)
@@ -82,10 +85,10 @@ def test_a_checkpoint_whose_first_offsets_are_damaged_is_refused_and_reset(sourc
     for damage in (lambda data: data[:-4], lambda data: b""):
         source.send(5)
         file.write_bytes(damage(file.read_bytes()))
-        before = source.lake.count("bronze")
+        before = source.commits()
         with pytest.raises(SourceError, match=r"sources/0/0: the file is empty, cut off or changed"):
             source.ingest()
-        assert source.lake.count("bronze") == before
+        assert source.commits() == before
         source.fixed()
         (file.parent / ".0.crc").unlink()
 
@@ -116,7 +119,7 @@ def test_what_was_put_back_or_lost_is_refused_and_a_run_that_was_killed_is_not(
         (source.checkpoint / "commits" / name).unlink()
     assert source.ingest() == 35
     assert source.ingest() == 0
-    assert source.lake.count("bronze") == 55
+    assert len(rows_in(source.bronze, "_offset")) == 55
 
     source.send(5)
     put_back(tmp_path / "before/checkpoint", source.checkpoint)
@@ -147,11 +150,6 @@ def _each_accident_is_refused(source: Source, backups: Path, at: int) -> None:
         ("bronze", lambda: source.restore(at), "20 records .* bronze does not"),
         ("bronze", lambda: shutil.rmtree(source.bronze), "there is no such table"),
         ("checkpoint", lambda: shutil.rmtree(source.checkpoint), "its checkpoint .* does not exist"),
-        (
-            "checkpoint",
-            lambda: put_back(before / "checkpoint", source.checkpoint),
-            "is ahead of its checkpoint",
-        ),
     ]
     for name, accident, why in accidents:
         accident()

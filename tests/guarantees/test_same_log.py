@@ -19,10 +19,9 @@ from pipelines.kafka.source import client_options, records_between
 from pipelines.ledger.bronze_index import BronzeIndex
 from pipelines.ledger.leases import lease
 from pipelines.nightly.seal import seal
-from pipelines.runtime.local_broker import start_broker
 from pipelines.steps.ingest import ingest
 from pipelines.steps.reconcile import reconcile
-from tests.support.kafka import make_topic, ordered_producer
+from tests.support.kafka import make_topic, ordered_producer, start_brief_broker
 from tests.support.lake_copies import lake_in
 from tests.support.lakes import Lake, flight
 from tests.support.nights import ONE
@@ -35,7 +34,7 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.broker = start_broker(folder)
+        self.broker = start_brief_broker(folder)
         admin = AdminClient({"bootstrap.servers": self.broker.bootstrap_servers})
         make_topic(admin, NewTopic("flights", 2, 1))
 
@@ -54,7 +53,7 @@ class Cluster:
             for file in log.iterdir():
                 if file.name != "partition.metadata":
                     file.unlink()
-        self.broker = start_broker(self.folder)
+        self.broker = start_brief_broker(self.folder)
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -15,7 +13,7 @@ from demo.source import read_weather
 from pipelines.runtime.jars import ensure_jars
 from tests.support.command_process import CommandProcess, command_process
 from tests.support.kafka import MakeTopic, ordered_producer
-from tests.support.processes import BRIEF_ENVIRONMENT, Job, start_job
+from tests.support.processes import Job, start_job, start_program
 from tests.support.s3 import BUCKET, Store, s3_double
 from tests.support.s3_app import ROWS
 from tests.support.short_lived_settings import BRIEF_SPARK
@@ -75,19 +73,10 @@ def start(settings: list[str], tmp_path: Path, jobs: list[Job]) -> Start:
 
 
 @pytest.fixture
-def start_program(settings: list[str], tmp_path: Path, jobs: list[Job]) -> Start:
+def start_app(settings: list[str], tmp_path: Path, jobs: list[Job]) -> Start:
     def start_one(program: str, *arguments: str) -> Job:
-        log = tmp_path / f"{program}-{len(jobs)}.log"
-        with log.open("w") as errors:
-            process = subprocess.Popen(  # the arguments are the tests' own
-                [sys.executable, "-m", "tests.support.s3_app", program, " ".join(settings), *arguments],
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                start_new_session=True,
-                env={**os.environ, **BRIEF_ENVIRONMENT},
-            )
-        jobs.append(Job(process, log))
+        given = (program, " ".join(settings), *arguments)
+        jobs.append(start_program("tests.support.s3_app", tmp_path, *given))
         return jobs[-1]
 
     return start_one
@@ -112,7 +101,7 @@ def commits_of(store: Store, table: str) -> dict[int, int]:
 @pytest.mark.slow
 @pytest.mark.thorough
 def test_two_writers_at_once_lose_no_commit_and_repeat_none(
-    store: Store, settings: list[str], process: CommandProcess, start_program: Start, tmp_path: Path
+    store: Store, settings: list[str], process: CommandProcess, start_app: Start, tmp_path: Path
 ) -> None:
     # One after the other: of two that make a table at once Delta lets one fail, on any store.
     first, second, both = (tmp_path / name for name in ("first", "second", "both"))
@@ -120,7 +109,7 @@ def test_two_writers_at_once_lose_no_commit_and_repeat_none(
     program = f"from tests.support.s3_app import main; main(*{arguments!r})"
     writers = [
         process.start_program(tmp_path, program),
-        start_program("write", str(COMMITS), str(second), str(both)),
+        start_app("write", str(COMMITS), str(second), str(both)),
     ]
     for writer, turn in zip(writers, (first, second), strict=True):
         turn.touch()
@@ -141,7 +130,7 @@ def test_two_writers_at_once_lose_no_commit_and_repeat_none(
 @pytest.mark.slow
 @pytest.mark.thorough
 def test_days_on_s3_are_certified_and_read_with_every_event_once(
-    store: Store, settings: list[str], start: Start, start_program: Start, broker: str, topic: MakeTopic
+    store: Store, settings: list[str], start: Start, start_app: Start, broker: str, topic: MakeTopic
 ) -> None:
     name = topic()
     settings += [f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}"]
@@ -151,7 +140,7 @@ def test_days_on_s3_are_certified_and_read_with_every_event_once(
     night = ended_well(start("nightly_batch", "--from", "2013-01-01", "--to", "2013-01-02"))
     assert night.summary()["days"] == {"2013-01-01": "certified", "2013-01-02": "certified"}
     out = night.log.parent / "reports"
-    report, reader = start("report", "--date", "2013-01-01", "--out", str(out)), start_program("serve")
+    report, reader = start("report", "--date", "2013-01-01", "--out", str(out)), start_app("serve")
     ended_well(report)
     assert json.loads((out / "weather-2013-01-01.json").read_text())["verdict"]["status"] == "certified"
 

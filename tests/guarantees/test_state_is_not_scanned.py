@@ -3,9 +3,8 @@
 import itertools
 import json
 import logging
-import subprocess
-import sys
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -18,6 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from demo.waiting import wait_until
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import InfrastructureError
 from pipelines.fault_points import Point, armed
@@ -27,15 +27,16 @@ from pipelines.spark.state_store import NOT_SCANNED, PROVIDER, SPARKS_OWN
 from pipelines.steps.speed import SpeedCounts, speed
 from tests.support.accidents import dying
 from tests.support.dedup_stream import DELAY, DedupStream, Event, add
+from tests.support.lake_copies import continued
 from tests.support.lakes import EPOCH, Lake, Record, flight
 from tests.support.nights import stream
 
-ROOT = Path(__file__).resolve().parents[2]
 KEYS = 10
 DIED = InfrastructureError("died here")
-SEEDS = pytest.mark.parametrize(
-    "seed", [1, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(2, 9))]
-)
+# With it, more keys come back after they were forgotten than with any other.
+SEED = 2
+OTHERS = [pytest.param(seed, marks=pytest.mark.thorough) for seed in (1, *range(3, 9))]
+SEEDS = pytest.mark.parametrize("seed", [SEED, *OTHERS])
 
 
 @pytest.fixture
@@ -57,10 +58,6 @@ def history(seed: int, batches: int) -> list[list[Event]]:
     return made
 
 
-def crash(batch: int) -> None:
-    raise RuntimeError(f"micro-batch {batch} ends here")
-
-
 @dataclass
 class Compared:
     """Streams over one table.
@@ -68,42 +65,59 @@ class Compared:
     Attributes:
         own: with Spark's own store.
         ours: with ours, through a crash and restarts.
+        killed: what that one would have left on the disk, had it been killed where it crashed.
         switching: from ours to Spark's own and back.
     """
 
     own: DedupStream
     ours: DedupStream
+    killed: DedupStream
     switching: DedupStream
+
+    def crash(self, batch: int) -> None:
+        """Ends a micro-batch of ours."""
+        # Snapshots are written in the background, and there are changes since.
+        state = Path(self.ours.checkpoint, "state/0/0")
+        wait_until(lambda: any(state.glob("*.zip")), "there is a snapshot")
+        shutil.copytree(
+            self.ours.folder, self.killed.folder, ignore=shutil.ignore_patterns("*.tmp", "*.tmp.crc")
+        )
+        raise RuntimeError(f"micro-batch {batch} ends here")
 
 
 @pytest.fixture(scope="module")
-def compared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Compared]:
+def compared(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[int], Compared]]:
     """Runs the streams over a history, once for each seed."""
+    stores = spark._jvm.org.apache.spark.sql.execution.streaming.state.StateStore  # type: ignore[union-attr]
+    # The thread that writes snapshots keeps the interval of the first stream of a process.
+    stores.stop()
 
     @cache
     def of(seed: int) -> Compared:
         session, folder = spark.newSession(), tmp_path_factory.mktemp(f"seed-{seed}")
         source = folder / "source"
-        own, ours, switching = (
-            DedupStream(session, source, folder / name) for name in ("own", "ours", "switching")
-        )
-        events = iter(history(seed, 12))
+        names = ("own", "ours", "killed", "switching")
+        all_of_them = Compared(*(DedupStream(session, source, folder / name) for name in names))
+        events = iter(history(seed, 9))
         for part in range(3):
-            for batch in islice(events, 4):
+            for batch in islice(events, 3):
                 add(session, source, batch)
             share = (0.25, 1)[(seed + part) % 2]
             if part == 1:
                 with pytest.raises(Exception, match="ends here"):
-                    ours.run(NOT_SCANNED, share, accident=crash)
-            ours.run(NOT_SCANNED, share)
+                    all_of_them.ours.run(NOT_SCANNED, share, accident=all_of_them.crash)
+            all_of_them.ours.run(NOT_SCANNED, share)
             # Each micro-batch that scans leaves Spark's own store nothing that has expired.
-            switching.run(SPARKS_OWN if part == 1 else NOT_SCANNED, 0)
-        own.run(SPARKS_OWN)
+            all_of_them.switching.run(SPARKS_OWN if part == 1 else NOT_SCANNED, 0)
+        all_of_them.own.run(SPARKS_OWN)
         # Keys have come back after they were forgotten.
-        assert sum(map(len, own.rows.values())) > KEYS
-        return Compared(own, ours, switching)
+        assert sum(map(len, all_of_them.own.rows.values())) > KEYS
+        return all_of_them
 
-    return of
+    yield of
+    stores.stop()
 
 
 @SEEDS
@@ -126,34 +140,35 @@ def test_state_is_scanned_when_the_watermark_has_moved_by_the_share(
     source = tmp_path / "source"
     ours = DedupStream(session, source, tmp_path / "ours")
     # The watermark of a micro-batch is an hour behind the newest event of those before.
-    minutes = [0, 60, 65, 70, 76, 80, 91, 106, 121]
+    minutes = [0, 60, 65, 76, 80, 121]
     for number, at in enumerate(minutes):
         add(session, source, [(number, at, number)])
     ours.run(NOT_SCANNED)
     partitions = ours.operators()[0]["numShufflePartitions"]
     # The first one has to look; the watermark of the second is the first that is not 1970.
-    looks = [1, 1, 1, 0, 0, 1, 0, 1, 1]
+    looks = [1, 1, 1, 0, 1, 0]
     assert ours.scans() == [look * partitions for look in looks]
     removed = [each["numRowsRemoved"] for each in ours.operators()]
-    assert removed == [0, 0, 0, 0, 0, 0, 0, 0, 0]
+    assert removed == [0, 0, 0, 0, 0, 0]
     add(session, source, [(100, 200, 100)])
     add(session, source, [(101, 200, 101)])
     ours.progress.clear()
     ours.run(NOT_SCANNED)
     # After a restart, the first micro-batch looks.
     assert ours.scans() == [partitions, partitions]
-    assert [each["numRowsRemoved"] for each in ours.operators()] == [1, 5]
-    assert ours.stored() == 5
+    assert [each["numRowsRemoved"] for each in ours.operators()] == [1, 4]
+    assert ours.stored() == 3
 
 
 def test_a_key_stays_no_longer_than_the_share(session: SparkSession, tmp_path: Path) -> None:
     source = tmp_path / "source"
     ours = DedupStream(session, source, tmp_path / "ours")
     numbers = itertools.count()
-    # The first micro-batch after a restart scans, so each part needs more than the share alone.
-    for share, batches in ((0.25, 6), (1, 8), (0, 3)):
+    # A key expires in each micro-batch from the fifth on. The first one after a restart scans, so each part
+    # needs more than the share alone.
+    for share, batches in ((0.25, 6), (1, 4), (0, 2)):
         for number in islice(numbers, batches):
-            add(session, source, [(number, number * 12, number)])
+            add(session, source, [(number, number * 40, number)])
         ours.run(NOT_SCANNED, share)
         assert_bounded(ours, share)
 
@@ -169,24 +184,16 @@ def assert_bounded(ours: DedupStream, share: float) -> None:
 
 
 def test_rows_are_the_same_after_kill_in_mid_batch(
-    session: SparkSession, compared: Callable[[int], Compared], tmp_path: Path
+    session: SparkSession, compared: Callable[[int], Compared]
 ) -> None:
-    own = compared(1).own
-    ours = DedupStream(session, own.source, tmp_path / "ours")
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.dedup_stream", str(own.source), str(ours.folder), "5"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    files = query_files(session, ours.checkpoint)
-    assert (files.next_batch, files.in_flight) == (5, 5), done.stderr[-2000:]
-    state = Path(ours.checkpoint, "state/0/0")
+    killed = compared(SEED).killed
+    files = query_files(session, killed.checkpoint)
+    assert (files.next_batch, files.in_flight) == (3, 3)
+    state = Path(killed.checkpoint, "state/0/0")
     assert list(state.glob("*.zip"))
     assert list(state.glob("*.changelog"))
-    ours.run(NOT_SCANNED, 1)
-    assert ours.rows == own.rows
+    killed.run(NOT_SCANNED, 1)
+    assert killed.rows == compared(SEED).own.rows
 
 
 def kept_provider(lake: Lake) -> str:
@@ -214,8 +221,6 @@ def with_spark_conf(lake: Lake, **conf: str) -> Lake:
 
 def through_an_expiry(lake: Lake) -> tuple[SpeedCounts, SpeedCounts, list[Any]]:
     """What the stream tells, and the rows, where a key comes back after it has expired, and again."""
-    for number, minute in ((1, 0), (2, 100), (1, 130), (1, 135)):
-        lake.ingest(departures(minute, first=number))
     before = stream(lake).counts
     # Its key has expired, and nothing has evicted it yet.
     lake.ingest(departures(250))
@@ -236,13 +241,16 @@ def test_the_speed_layer_has_the_same_rows_and_its_checkpoint_is_taken_over_and_
         "speed.watermark_delay=1 hour",
         "speed.state_eviction_share=1",
         "speed.max_bytes_per_trigger=1b",
+        "speed.state_partitions=1",
     )
     ours = make_lake(*settings, f"lake.root={tmp_path}/ours", contract=small_by_flight)
+    for number, minute in ((1, 0), (2, 100), (1, 130), (1, 135)):
+        ours.ingest(departures(minute, first=number))
+    lake = continued(ours, make_lake(*settings, f"lake.root={tmp_path}/own", contract=small_by_flight))
     told = through_an_expiry(ours)
     assert kept_provider(ours) == NOT_SCANNED
     assert [flight for flight, _ in told[2]] == [1, 1, 2]
 
-    lake = make_lake(*settings, f"lake.root={tmp_path}/own", contract=small_by_flight)
     before = with_spark_conf(lake, **{PROVIDER: SPARKS_OWN})
     assert through_an_expiry(before) == told
     assert kept_provider(lake) == SPARKS_OWN

@@ -26,7 +26,7 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).resolve().parents[2]
-TWO_WORKERS = "local-cluster[2,1,1024]"
+ONE_WORKER, TWO_WORKERS = (f"local-cluster[{workers},1,1024]" for workers in (1, 2))
 ON_ONE_MACHINE = ("--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1")
 RECORDS, FLIGHTS = 300, 100
 WITHIN_S = 240
@@ -37,7 +37,7 @@ def where(_):
     import os, pipelines.resources
     return os.getpid(), pipelines.resources.__file__, pipelines.resources.resource("conf/ivy.xml").exists()
 session = SparkSession.builder.getOrCreate()
-for line in session.sparkContext.parallelize(range(8), 8).map(where).distinct().collect():
+for line in session.sparkContext.parallelize(range(2), 2).map(where).distinct().collect():
     print("seen", *line)
 """
 
@@ -45,7 +45,7 @@ for line in session.sparkContext.parallelize(range(8), 8).map(where).distinct().
 def test_executors_import_the_package_and_its_files_from_the_zip(submit: Start, tmp_path: Path) -> None:
     script = tmp_path / "on_executors.py"
     script.write_text(ON_EXECUTORS)
-    submit(TWO_WORKERS, script, options=ON_ONE_MACHINE).wait(WITHIN_S)
+    submit(ONE_WORKER, script, options=ON_ONE_MACHINE).wait(WITHIN_S)
     seen = [line.split()[2:] for line in said(tmp_path) if line.startswith("seen ")]
     assert seen, (tmp_path / "stderr").read_text()[-3000:]
     for file, has_resources in seen:

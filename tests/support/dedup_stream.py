@@ -1,7 +1,6 @@
 """A stream that deduplicates within a watermark, and nothing else: a table, a checkpoint and its result."""
 
 import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -11,14 +10,10 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from demo.waiting import wait_until
-from pipelines.config.loader import load_config
 from pipelines.delta.io import append
 from pipelines.durations import format_interval
 from pipelines.spark.checkpoints import change_kept_setting
-from pipelines.spark.session import spark_session
 from pipelines.spark.state_store import NOT_SCANNED, PROVIDER, SPARKS_OWN
-from tests.support.short_lived_settings import BRIEF_JAVA, BRIEF_SPARK
 
 DELAY: Final = timedelta(hours=1)
 START: Final = datetime(2013, 1, 1, tzinfo=UTC)
@@ -83,7 +78,7 @@ class DedupStream:
         )
 
         def write(rows: DataFrame, batch: int) -> None:
-            found = [row["number"] for row in rows.toLocalIterator()]
+            found = [row["number"] for row in rows.collect()]
             accident(batch)
             # Under its number, so that a micro-batch that is done again has one result.
             (self.folder / f"{batch:03}.json").write_text(json.dumps(sorted(found)), encoding="utf-8")
@@ -123,28 +118,3 @@ def add(spark: SparkSession, source: Path, events: Sequence[Event]) -> None:
     """Append events to a table in one commit of one file."""
     rows = [(key, START + timedelta(minutes=minutes), number) for key, minutes, number in events]
     append(spark.createDataFrame(rows, _SCHEMA).coalesce(1), str(source))
-
-
-def main(source: str, folder: str, last: str) -> None:
-    """Run a stream in a process of its own, whose Java ends in the middle of a micro-batch as by kill -9."""
-    settings = (
-        "spark.master=local[2]",
-        *BRIEF_SPARK,
-        f"spark.conf.spark.driver.extraJavaOptions={BRIEF_JAVA}",
-    )
-    spark = spark_session(load_config("flights", environ={}, settings=settings), "killed")
-    java: Any = spark.sparkContext._jvm
-
-    def killed(batch: int) -> None:
-        if batch == int(last) // 2:
-            # Snapshots are written in the background, and there are changes since.
-            state = Path(folder, "checkpoint/state/0/0")
-            wait_until(lambda: any(state.glob("*.zip")), "there is a snapshot")
-        if batch == int(last):
-            java.java.lang.Runtime.getRuntime().halt(137)
-
-    DedupStream(spark, Path(source), Path(folder)).run(NOT_SCANNED, 1, accident=killed)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -5,13 +5,16 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
+import pytest
 from confluent_kafka import KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from demo.waiting import wait_until
 from pipelines.runtime.jars import ensure_jars
 from pipelines.runtime.java import find_java
+from pipelines.runtime.local_broker import EmbeddedBroker, start_broker
 from tests.support.short_lived_settings import BRIEF_JAVA
 
 MakeTopic = Callable[..., str]
@@ -29,6 +32,13 @@ def make_topic(admin: AdminClient, fresh: NewTopic) -> None:
 def ordered_producer(servers: str) -> Producer:
     """Makes a producer whose records come once, in their order, also to a topic that has no leader yet."""
     return Producer({"bootstrap.servers": servers, "enable.idempotence": True})
+
+
+def start_brief_broker(folder: Path) -> EmbeddedBroker:
+    """Starts a broker in a folder that lives so briefly that compiling does not pay."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("JDK_JAVA_OPTIONS", BRIEF_JAVA)
+        return start_broker(folder)
 
 
 @contextmanager

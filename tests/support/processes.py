@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,10 +71,19 @@ def _heeds_signals() -> None:
 
 def start_job(name: str, folder: Path, *arguments: str, **environment: str) -> Job:
     """Starts `oncelake NAME ...` in a process group of its own, with these additions to the environment."""
-    log = folder / f"{name}-{time.monotonic_ns()}.log"
+    words = (*name.split(), "--log-format", "json", *arguments)
+    return _start("pipelines.cli", folder / f"{name}-{time.monotonic_ns()}.log", words, environment)
+
+
+def start_program(module: str, folder: Path, *arguments: str) -> Job:
+    """Starts `python -m MODULE ...` in a process group of its own."""
+    return _start(module, folder / f"{module}-{time.monotonic_ns()}.log", arguments, {})
+
+
+def _start(module: str, log: Path, arguments: Sequence[str], environment: Mapping[str, str]) -> Job:
     with log.open("w") as errors:
         process = subprocess.Popen(  # the arguments are the tests' own
-            [sys.executable, "-m", "pipelines.cli", *name.split(), "--log-format", "json", *arguments],
+            [sys.executable, "-m", module, *arguments],
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,

@@ -6,11 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.short_lived_settings import BRIEF_JAVA
+
 pytestmark = pytest.mark.spark
 
 
 def run(lake: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "jobs.validate", "--pipeline", "flights", "--set", f"lake.root={lake}"]
+    # Java says so on the terminal if it takes options from the environment.
+    settings = (f"lake.root={lake}", f"spark.conf.spark.driver.extraJavaOptions={BRIEF_JAVA}")
+    command = [sys.executable, "-m", "jobs.validate", "--pipeline", "flights"]
+    command += [f"--set={setting}" for setting in settings]
     return subprocess.run([*command, *options], capture_output=True, text=True, check=False, timeout=300)
 
 
