@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from pipelines.config.loader import load_config
-from pipelines.contracts.contract import load_contract
 from pipelines.delta.idempotent_writer import IdempotentWriter
+from pipelines.formats.contract_files import load_contract
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.session import spark_session
 from pipelines.spark.streams import Trigger, each_batch

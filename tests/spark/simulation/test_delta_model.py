@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from delta.tables import DeltaTable
-from deltalake import DeltaTable
+from deltalake import DeltaTable as Stored
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -68,7 +68,7 @@ class RealTable:
         return transaction.version, [transaction.number_taken(run) for run in RUNS]
 
     def files(self) -> dict[str, int]:
-        days = DeltaTable(self.path).to_pyarrow_table(columns=["_event_date"]).to_pydict()["_event_date"]
+        days = Stored(self.path).to_pyarrow_table(columns=["_event_date"]).to_pydict()["_event_date"]
         return Counter(map(str, days))
 
     def _rows(self, days: Sequence[date]) -> DataFrame:
