@@ -17,10 +17,10 @@ import pyspark
 import pytest
 
 from pipelines.resources import home
-from pipelines.runtime.jars import exclusively
 from pipelines.runtime.java import find_java
 from pipelines.runtime.own_jar import spark_jars
 from tests.support.processes import BRIEF_ENVIRONMENT
+from tests.support.shared_folders import made_once
 from tests.support.short_lived_settings import BRIEF_SPARK
 
 WITHIN_S = 600
@@ -38,15 +38,13 @@ def package_command(checkout: Path, folder: Path) -> list[str | Path]:
 @pytest.fixture(scope="session")
 def distribution(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """What `make package` makes, once for all workers: the wheel and the zip."""
-    mine = tmp_path_factory.getbasetemp()
-    shared = mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine
-    with exclusively(shared / "dist.lock", "another worker is packaging; waiting for it"):
-        if not (shared / "dist").exists():
-            draft = tmp_path_factory.mktemp("dist")
-            subprocess.run(package_command(ROOT, draft), check=True, stdout=subprocess.DEVNULL)
-            draft.rename(shared / "dist")
-    (wheel,) = (shared / "dist").glob("*.whl")
-    (packed,) = (shared / "dist").glob("*.zip")
+
+    def make(folder: Path) -> None:
+        subprocess.run(package_command(ROOT, folder), check=True, stdout=subprocess.DEVNULL)
+
+    dist = made_once(tmp_path_factory, "dist", make)
+    (wheel,) = dist.glob("*.whl")
+    (packed,) = dist.glob("*.zip")
     return wheel, packed
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from pipelines.spark.pipeline import Pipeline
+from pipelines.spark.session import forget_tables
 from tests.support.lakes import Lake, Record
 from tests.support.nights import ONE, TWO, on, run
 
@@ -28,8 +29,8 @@ class PreparedLake:
     pipeline: Pipeline
     folder: Path
 
-    @classmethod
-    def made(cls, lake: Lake, folder: Path) -> "PreparedLake":
+    @staticmethod
+    def make(lake: Lake, folder: Path) -> None:
         """Let the nights pass over an empty lake.
 
         Args:
@@ -41,7 +42,6 @@ class PreparedLake:
         for day, nights in zip((ONE, TWO), after, strict=True):
             run(lake, day)
             shutil.copytree(lake.config.root, folder / nights)
-        return cls(lake.pipeline, folder)
 
     def copied(self, root: Path, nights: Nights) -> Lake:
         """Return a lake as it was after some nights.
@@ -55,6 +55,16 @@ class PreparedLake:
         place = config.lake.model_copy(update={"root": str(root)})
         pipeline = replace(self.pipeline, config=config.model_copy(update={"lake": place}))
         return Lake(pipeline, {0: itertools.count(len(RECORDS))}, itertools.count(1))
+
+    def bring_on(self, lake: Lake, nights: Nights) -> None:
+        """Let further nights pass over a copy; tables that are not prepared stay as they are.
+
+        Args:
+            lake: the copy, to which nothing was ingested.
+            nights: after which nights it is then.
+        """
+        shutil.copytree(self.folder / nights, lake.config.root, dirs_exist_ok=True)
+        forget_tables()
 
     def table(self, nights: Nights, lake: Lake, table: str) -> Path:
         """Return where a table stands as it was after some nights.

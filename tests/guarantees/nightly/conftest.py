@@ -1,5 +1,6 @@
 """What the tests of the nightly run share."""
 
+import itertools
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -13,6 +14,7 @@ from tests.support.lake_copies import lake_in
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, TWO, on, run
 from tests.support.prepared_lakes import Nights, PreparedLake
+from tests.support.shared_folders import made_once
 
 
 @pytest.fixture
@@ -26,8 +28,12 @@ def prepared_lake(
     spark: SparkSession, small: DataContract, tmp_path_factory: pytest.TempPathFactory
 ) -> PreparedLake:
     """What `certified_lake` copies."""
-    folder = tmp_path_factory.mktemp("prepared")
-    return PreparedLake.made(lake_in(folder / "lake", spark, small), folder)
+    folder = made_once(
+        tmp_path_factory,
+        "prepared",
+        lambda folder: PreparedLake.make(lake_in(folder / "lake", spark, small), folder),
+    )
+    return PreparedLake(lake_in(folder / "lake", spark, small).pipeline, folder)
 
 
 @pytest.fixture
@@ -42,10 +48,14 @@ def two_days(spark: SparkSession, small: DataContract, tmp_path_factory: pytest.
 
     They came in two micro-batches, of which `bronze/copy`, beside bronze, holds the first three flights.
     """
-    lake = lake_in(tmp_path_factory.mktemp("two-days") / "lake", spark, small)
-    lake.ingest([on(1, 1), on(1, 2), on(2, 3)])
-    bronze = Path(lake.config.table("bronze"))
-    shutil.copytree(bronze, bronze.with_name("copy"))
-    lake.ingest([on(1, 4), on(2, 5)])
-    run(lake, ONE, TWO)
-    return lake
+
+    def make(folder: Path) -> None:
+        lake = lake_in(folder, spark, small)
+        lake.ingest([on(1, 1), on(1, 2), on(2, 3)])
+        bronze = Path(lake.config.table("bronze"))
+        shutil.copytree(bronze, bronze.with_name("copy"))
+        lake.ingest([on(1, 4), on(2, 5)])
+        run(lake, ONE, TWO)
+
+    lake = lake_in(made_once(tmp_path_factory, "two-days", make), spark, small)
+    return Lake(lake.pipeline, {0: itertools.count(5)}, itertools.count(2))
