@@ -10,9 +10,10 @@ from unittest.mock import patch
 
 from click.testing import CliRunner
 
-from pipelines.cli import console, job_runner
+from pipelines.cli import console, job_runner, nightly
 from pipelines.cli.app import oncelake
 from pipelines.runtime.processes import stop_signals
+from tests.support.lakes import Lake
 
 _LOGGERS = (None, "pipelines", "py4j")
 
@@ -29,6 +30,16 @@ def outcome(name: str, *options: str) -> tuple[int, dict[str, Any]]:
         done = CliRunner().invoke(oncelake, words)
     summary: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return done.exit_code, summary
+
+
+def night(lake: Lake, *options: str) -> dict[str, Any]:
+    """Does what `nightly_batch` with these options does once it has a session; returns its summary."""
+    bodies: list[Any] = []
+    with patch.object(nightly, "run_job", lambda job, common: bodies.append(job.body)):
+        words = ["--pipeline", "flights", *options]
+        CliRunner().invoke(nightly.nightly_batch, words, catch_exceptions=False)
+    summary: dict[str, Any] = bodies[0](lake.pipeline, "run")
+    return summary
 
 
 @contextmanager

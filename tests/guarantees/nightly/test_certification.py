@@ -1,110 +1,139 @@
 """A rebuilt day is shown only when it passed its audit; whatever fails leaves readers what they had."""
 
+import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
+from pipelines.cli.job_runner import JobFailed
 from pipelines.contracts.event_days import past_days
 from pipelines.contracts.rules import DayRule
 from pipelines.delta.event_tables import ensure_batch
 from pipelines.delta.io import read
+from pipelines.delta.tables import ensure_table, shape
 from pipelines.errors import AuditFailed, ConfigError, InfrastructureError, SourceError
 from pipelines.fault_points import Point, armed
-from pipelines.ledger.certifications import certified, history, verdicts
+from pipelines.ledger.certifications import certified, verdicts
 from pipelines.ledger.leases import lease
-from pipelines.nightly.verdicts import NightFailed
 from pipelines.steps.serving import read_serving
 from pipelines.steps.validate import validate
 from tests.support.accidents import dying
+from tests.support.cli_calls import night
 from tests.support.lakes import Lake, Record, flight
-from tests.support.nights import LATER, ONE, TWO, flights_of, on, run
+from tests.support.nights import LATER, ONE, THREE, TWO, flights_of, on, run
 from tests.support.prepared_lakes import Nights, PreparedLake
 
 
+@dataclass(frozen=True)
+class FailedNight:
+    """A lake of two certified days, of which a night certified a third one and failed the second.
+
+    A run had died before, when it had rebuilt the first day, for which a record has come since. Neither can
+    steps be recorded nor a view be made.
+
+    Attributes:
+        lake: the lake.
+        left: the first day after the run that died: in the batch table, and for readers.
+        failed: what the night said.
+    """
+
+    lake: Lake
+    left: tuple[list[tuple[int, float]], list[tuple[int, float]]]
+    failed: JobFailed
+
+
 @pytest.fixture(scope="module")
-def failed_night(
-    prepared_lake: PreparedLake, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Lake, NightFailed]:
-    """A lake of two certified days, and the night in which the first of them broke rules on whole days."""
+def failed_night(prepared_lake: PreparedLake, tmp_path_factory: pytest.TempPathFactory) -> FailedNight:
     lake = prepared_lake.copied(tmp_path_factory.mktemp("failed") / "lake", "two nights")
+    serving = lake.config.serving.model_copy(update={"view": "no_such_schema.flights"})
+    lake.config = lake.config.model_copy(update={"serving": serving})
+    lake.ingest([on(1, 2)])
+    with armed(Point.DAYS_BUILT, dying(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
+        run(lake, ONE)
+    left = flights_of(lake.table("batch"), ONE), flights_of(read_serving(lake.pipeline), ONE)
     # All at 05:15 in New York, 18.75 hours before their day ends, with one aircraft, to as many places.
-    lake.ingest([on(1, n, dest=f"{chr(60 + n)}XX" if n < 31 else f"{chr(34 + n)}YY") for n in range(5, 57)])
+    many = [on(2, n, dest=f"{chr(60 + n)}XX" if n < 31 else f"{chr(34 + n)}YY") for n in range(5, 57)]
     an_hour_later = flight(
-        flight=6, scheduled_departure="2013-01-02T06:15:00-05:00", tailnum="N6", dest="BOS"
+        flight=6, scheduled_departure="2013-01-03T06:15:00-05:00", tailnum="N6", dest="BOS"
     )
-    lake.ingest([Record(an_hour_later, sent=LATER)])
+    lake.ingest([*many, on(3, 4, tailnum="N4"), Record(an_hour_later, sent=LATER)])
     strict = (
         DayRule("rowCount", None, 0, 50),
         DayRule("freshness", None, None, 18),
         DayRule("duplicateValues", "tailnum", None, 0),
         DayRule("duplicateValues", "dest", None, 1),
     )
-    with pytest.raises(NightFailed) as failed:
-        run(lake.variant(contract=replace(lake.contract, day_rules=strict)), ONE, TWO)
-    return lake, failed.value
+    shutil.rmtree(lake.config.ops_table("runs"))
+    ensure_table(lake.spark, lake.config.ops_table("runs"), shape("something string"))
+    with pytest.raises(JobFailed) as failed:
+        night(
+            lake.variant(contract=replace(lake.contract, day_rules=strict)),
+            *("--from", TWO.isoformat(), "--to", THREE.isoformat()),
+        )
+    return FailedNight(lake, left, failed.value)
 
 
 def test_a_failed_audit_certifies_nothing_and_readers_keep_the_last_certified_state(
-    failed_night: tuple[Lake, NightFailed],
+    failed_night: FailedNight,
 ) -> None:
-    lake, failed = failed_night
+    lake, failed = failed_night.lake, failed_night.failed
     assert failed.exit_code == 3
-    assert failed.result.days == {ONE: "failed", TWO: "certified"}
+    assert failed.summary["days"] == {"2013-01-02": "failed", "2013-01-03": "certified"}
     serving = read_serving(lake.pipeline)
-    assert [number for number, _ in flights_of(serving, ONE)] == [1]
-    assert [number for number, _ in flights_of(serving, TWO)] == [2, 4, 6]
-    failed_day, passed_day = verdicts(lake.pipeline)
+    assert [number for number, _ in flights_of(serving, TWO)] == [2, 4]
+    assert [number for number, _ in flights_of(serving, THREE)] == [3, 4, 6]
+    _, failed_day, passed_day = verdicts(lake.pipeline)
     assert (failed_day.status, passed_day.status) == ("failed", "certified")
     # Each verdict names the version that it speaks of, also the one that was taken back.
     batch_table = lake.config.table("batch")
-    assert len(flights_of(read(lake.spark, batch_table, failed_day.batch_version), ONE)) == 53
-    assert len(flights_of(read(lake.spark, batch_table, passed_day.batch_version), ONE)) == 1
+    assert len(flights_of(read(lake.spark, batch_table, failed_day.batch_version), TWO)) == 54
+    assert len(flights_of(read(lake.spark, batch_table, passed_day.batch_version), TWO)) == 2
 
 
-def test_a_day_that_breaks_a_rule_on_whole_days_is_not_certified(
-    failed_night: tuple[Lake, NightFailed],
-) -> None:
-    _, failed = failed_night
-    found = [line for line in str(failed).splitlines() if line.startswith("2013-01-01")]
+def test_a_day_that_breaks_a_rule_on_whole_days_is_not_certified(failed_night: FailedNight) -> None:
+    failed = str(failed_night.failed)
+    found = [line for line in failed.splitlines() if line.startswith("2013-01-02")]
     for broken in ("expect_column_values_to_be_between rows", "hours_without_events", "tailnum_duplicates"):
         assert [broken in line for line in found].count(True) == 1, broken
     assert len(found) == 3
-    # The second day keeps the same rules, as near to their limits as can be.
-    assert "2013-01-02" not in str(failed)
+    # The third day keeps the same rules, as near to their limits as can be.
+    assert "2013-01-03" not in failed
 
 
-def test_what_a_dead_run_left_in_the_batch_table_is_never_shown(
-    certified_lake: Callable[[Nights], Lake],
-) -> None:
-    lake = certified_lake("one night")
-    lake.ingest([on(1, 2)])
-    with armed(Point.DAYS_BUILT, dying(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
-        run(lake, ONE)
-    assert flights_of(lake.table("batch"), ONE) == [(1, 2.0), (2, 2.0)]
-    assert flights_of(read_serving(lake.pipeline), ONE) == [(1, 2.0)]
-    run(lake, TWO)
+def test_what_a_dead_run_left_in_the_batch_table_is_never_shown(failed_night: FailedNight) -> None:
+    assert failed_night.left == ([(1, 2.0), (2, 2.0)], [(1, 2.0)])
+    lake = failed_night.lake
     assert flights_of(read_serving(lake.pipeline), ONE) == [(1, 2.0)]
     state = certified(lake.pipeline)
     assert state is not None
     assert flights_of(read(lake.spark, lake.config.table("batch"), state.version), ONE) == [(1, 2.0)]
 
 
+def test_what_cannot_be_recorded_or_shown_does_not_hide_why_a_night_has_failed(
+    failed_night: FailedNight,
+) -> None:
+    assert "rows: found 54" in str(failed_night.failed)
+    of_steps, of_view = failed_night.failed.summary["warnings"]
+    assert "the steps of run run are not recorded" in of_steps
+    assert of_view.startswith("serving.view: no_such_schema.flights could not be recreated")
+
+
 def test_of_two_runs_at_once_one_wins_and_the_other_says_so(
     certified_lake: Callable[[Nights], Lake],
 ) -> None:
     lake = certified_lake("one night")
-    before = history(lake.pipeline)
+    tables = [lake.config.ops_table(name) for name in ("leases", "certifications")]
     with lease(lake.pipeline, "first") as first:
+        before = [DeltaTable(table).version() for table in tables]
         with pytest.raises(InfrastructureError, match=r"run first on .* is at work on this pipeline now"):
             run(lake, ONE)
         first.require()
-    assert history(lake.pipeline) == before
-    # Nor has it left anything that the next one would wait for.
-    with lease(lake.pipeline, "next") as following:
-        assert following.epoch == first.epoch + 1
+        # Nor has it left anything that the next one would wait for.
+        assert [DeltaTable(table).version() for table in tables] == before
 
 
 @pytest.mark.thorough
