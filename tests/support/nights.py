@@ -21,6 +21,18 @@ def on(day: int, number: int, sent: datetime | None = None, partition: int = 0, 
     return Record(value, partition, sent=sent or datetime(2013, 1, day, 12, tzinfo=UTC))
 
 
+def at(moment: str) -> Record:
+    """A departure at a moment, sent then."""
+    sent = datetime.fromisoformat(moment).astimezone(UTC)
+    return Record(flight(scheduled_departure=moment), sent=sent)
+
+
+def departures(rows: Any, day: date) -> list[str]:
+    """When departures of a day are, in UTC, by the day of the month."""
+    of_day = rows.where(F.col("_event_date") == F.lit(day)).select("scheduled_departure")
+    return sorted(f"{row[0].astimezone(UTC):%d %H:%M}" for row in of_day.toLocalIterator())
+
+
 def run(lake: Lake, first: date, last: date | None = None) -> NightResult:
     return nightly(lake.pipeline, "run", days_of(first, last or first))
 

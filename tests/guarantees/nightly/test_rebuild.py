@@ -18,13 +18,16 @@ from pipelines.fault_points import Point, armed
 from pipelines.nightly.verdicts import NightCounts, NightFailed, NightResult
 from pipelines.records.decode import decode, valid
 from pipelines.records.dedup import winners
+from pipelines.steps.nightly import nightly
 from pipelines.steps.serving import read_serving, refresh_view
 from pipelines.steps.validate import validate
 from tests.support.lake_copies import lake_in
 from tests.support.lakes import EPOCH, Lake
-from tests.support.nights import LATER, ONE, THREE, TWO, begin, flights_of, on, run, stream
+from tests.support.nights import LATER, ONE, THREE, TWO, at, begin, departures, flights_of, on, run, stream
 
 FOUR = date(2013, 1, 4)
+# Clocks in New York went from 02:00-05:00 to 03:00-04:00, and in November from 02:00-04:00 to 01:00-05:00.
+SHORT, LONG = date(2013, 3, 10), date(2013, 11, 3)
 
 
 @dataclass
@@ -65,7 +68,10 @@ def gates(rows: Any) -> dict[int, str | None]:
 
 @dataclass
 class BesideStreams:
-    """A night beside streams, whose third day has too many conflicts; and one by a stricter contract."""
+    """A night beside streams, whose third day has too many conflicts; and one by a stricter contract.
+
+    The second one has days on which clocks are changed as well.
+    """
 
     lake: Lake
     before: list[tuple[int, float]] = field(default_factory=list)
@@ -83,9 +89,11 @@ class BesideStreams:
         stream(lake)
         self.before = flights_of(read_serving(lake.pipeline), ONE)
 
+        arriving = replace(on(1, 8), offset=10)
+
         def records_arrive() -> None:
-            lake.ingest([on(1, 8)])
-            stream(lake)
+            lake.ingest([arriving])
+            lake.enter([arriving])
 
         with armed(Point.DAYS_BUILT, records_arrive), pytest.raises(NightFailed) as failed:
             run(lake, ONE, THREE)
@@ -99,8 +107,21 @@ class BesideStreams:
         self.served = {day: flights_of(serving, day) for day in (ONE, THREE, FOUR)}
 
     def second_night(self) -> None:
-        """Rebuild both days by a contract that lets another copy win, and no short flight."""
+        """Rebuild both days by a contract that lets another copy win, and no short flight; build two more."""
         lake = self.lake
+        edges = [
+            *(
+                f"{SHORT}T{edge}"
+                for edge in ("00:00:00-05:00", "01:59:00-05:00", "03:00:00-04:00", "23:59:00-04:00")
+            ),
+            *(
+                f"{LONG}T{edge}"
+                for edge in ("00:00:00-04:00", "01:30:00-04:00", "01:30:00-05:00", "23:59:00-05:00")
+            ),
+            *("2013-03-09T23:59:00-05:00", "2013-03-11T00:00:00-04:00"),
+            *("2013-11-02T23:59:00-04:00", "2013-11-04T00:00:00-05:00"),
+        ]
+        lake.ingest([at(edge) for edge in edges])
         lake.ingest([on(1, 2, sent=EPOCH + timedelta(hours=2), departure_delay=None)])
         lake.contract = replace(
             lake.contract,
@@ -110,7 +131,7 @@ class BesideStreams:
         # The speed layer has what the contract of before let in.
         audit = lake.config.audit.model_copy(update={"layer_differences": "warn"})
         lake.config = lake.config.model_copy(update={"audit": audit})
-        self.rebuilt = run(lake, ONE, TWO)
+        self.rebuilt = nightly(lake.pipeline, "run", [ONE, TWO, SHORT, LONG])
 
 
 @pytest.fixture(scope="module")
@@ -178,10 +199,16 @@ def test_a_range_of_days_gives_the_rows_that_its_parts_give_in_another_order(
 
 def test_a_day_that_lost_all_its_rows_becomes_empty(beside_streams: BesideStreams) -> None:
     assert beside_streams.built[TWO] == [(3, 2.0)]
-    assert beside_streams.rebuilt.days == {ONE: "certified", TWO: "certified"}
+    assert beside_streams.rebuilt.days == dict.fromkeys((ONE, TWO, SHORT, LONG), "certified")
     lake = beside_streams.lake
     assert flights_of(lake.table("batch"), TWO) == []
     assert flights_of(read_serving(lake.pipeline), TWO) == []
+
+
+def test_days_of_23_and_of_25_hours_are_whole(beside_streams: BesideStreams) -> None:
+    rows = read_serving(beside_streams.lake.pipeline)
+    assert departures(rows, SHORT) == ["10 05:00", "10 06:59", "10 07:00", "11 03:59"]
+    assert departures(rows, LONG) == ["03 04:00", "03 05:30", "03 06:30", "04 04:59"]
 
 
 def test_streams_may_go_on_while_a_day_is_rebuilt(beside_streams: BesideStreams) -> None:
