@@ -11,7 +11,7 @@ from pipelines.errors import SourceError
 from pipelines.steps.validate import validate
 from tests.support.lake_copies import continued
 from tests.support.lakes import Lake
-from tests.support.nights import ONE, THREE, begin, on, run
+from tests.support.nights import ONE, THREE, on, run
 
 BEFORE_2013 = 1356998400
 OTHERS = "days from 2013-01-01 to 2013-01-02 were built by other rules of America/New_York"
@@ -33,6 +33,10 @@ def other_rules(monkeypatch: pytest.MonkeyPatch, lake: Lake, since: int) -> None
     monkeypatch.setattr(zone_rules, "zone_rules", lambda *_: rules)
 
 
+def kept_rules(lake: Lake) -> str | None:
+    return table_property(lake.spark, lake.config.table("batch"), "oncelake.zone_rules")
+
+
 def test_days_that_were_made_by_other_rules_have_none_built_beside_them(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -44,7 +48,7 @@ def test_days_that_were_made_by_other_rules_have_none_built_beside_them(
         validate(lake.pipeline, "validation", ONE)
     assert lake.count("batch") == 5
     monkeypatch.undo()
-    begin(lake, THREE)
+    assert kept_rules(lake) == zone_rules.zone_rules(lake.spark, "America/New_York")
 
 
 @pytest.mark.thorough
@@ -53,5 +57,4 @@ def test_rules_for_days_that_are_not_stored_stop_nothing_and_are_kept(
 ) -> None:
     other_rules(monkeypatch, lake, BEFORE_2013 + 30 * 86_400)
     assert run(lake, THREE).days == {THREE: "certified"}
-    kept = table_property(lake.spark, lake.config.table("batch"), "oncelake.zone_rules")
-    assert kept == zone_rules.zone_rules(lake.spark, "America/New_York")
+    assert kept_rules(lake) == zone_rules.zone_rules(lake.spark, "America/New_York")
