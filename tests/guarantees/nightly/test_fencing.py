@@ -44,14 +44,6 @@ def lake(two_days: Lake, make_lake: Callable[..., Lake], small: DataContract) ->
     return lake
 
 
-def begun(lake: Lake, until: Point, days: list[date]) -> Iterator[Point]:
-    """A run that has come to a point, and stands still until it has lost the right to its lease."""
-    night = steps(Night(lake.pipeline, "stood still", days))
-    assert until in iter(night)
-    lease_ends(lake)
-    return night
-
-
 def lease_ends(lake: Lake) -> None:
     def has_ended() -> bool:
         row = read(lake.spark, lake.config.ops_table("leases")).first()
@@ -93,22 +85,19 @@ class HeldUp:
 
 
 @contextmanager
-def writing(
-    lake: Lake, days: list[date], folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[list[BaseException]]:
-    """A run whose transaction lasts as long as the block; and, when it has ended, what has made it fail."""
+def writing(night: Night, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[BaseException]]:
+    """The transaction by which a run builds its days lasts as long as the block; how it ended, afterwards."""
     rows, failures = HeldUp(folder), list[BaseException]()
-    night = begun(lake, Point.BATCH_CLAIMED, days)
 
-    def finish() -> None:
+    def build() -> None:
         try:
-            list(night)
+            list(night.build())
         except InfrastructureError as error:
             failures.append(error)
 
     with monkeypatch.context() as patched:
         patched.setattr(rebuild, "winners_on_known_days", rows.winners)
-        thread = threading.Thread(target=finish)
+        thread = threading.Thread(target=build)
         thread.start()
         try:
             wait_until(rows.at_work.exists, "its rows are being written", 120)
@@ -119,25 +108,33 @@ def writing(
             thread.join()
 
 
-def test_runs_that_are_overtaken_before_a_commit_or_while_they_write_cannot_make_it(
+def test_a_run_that_is_overtaken_before_a_commit_or_while_it_writes_cannot_make_it(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The transaction of the one that writes was begun before the other run claimed the table."""
     # So many that the third day fails its audit, and is taken back; the fourth passes.
     lake.ingest([*(on(3, n) for n in range(100, 160)), on(1, 20)])
-    points = (Point.DAYS_DUE, Point.BATCH_CLAIMED, Point.DAYS_AUDITED, Point.DAYS_KEPT)
-    overtaken = {point: begun(lake, point, [THREE, FOUR]) for point in points}
-    with writing(lake, [THREE, FOUR], tmp_path, monkeypatch) as failures:
+    night = Night(lake.pipeline, "stood still", [THREE, FOUR])
+    rest = steps(night)
+    # It has all that its commits need, and stands still until it has lost the right to its lease.
+    assert Point.DAYS_KEPT in iter(rest)
+    lease_ends(lake)
+    # This transaction was begun before the other run claimed the table.
+    with writing(night, tmp_path, monkeypatch) as failures:
         assert run(lake, ONE).days == {ONE: "certified"}
     before, holds = (len(history(lake.pipeline)), commits(lake)), {1: [1, 2, 4, 20], 2: [3, 5]}
     assert [type(error) for error in failures] == [StaleEpoch]
     assert served(lake) == holds
     assert flights_of(lake.table("batch"), FOUR) == []
-    for point, night in overtaken.items():
+    for name, step in (
+        ("undo", night.restore_base()),
+        ("build", night.build()),
+        ("keep", night.restore_failed_days()),
+        ("certify", rest),
+    ):
         with pytest.raises(StaleEpoch, match="this run lost its lease to a later one") as lost:
-            list(night)
-        assert (point, lost.value.exit_code) == (point, 1)
-        assert (point, len(history(lake.pipeline)), commits(lake)) == (point, *before)
+            list(step)
+        assert (name, lost.value.exit_code) == (name, 1)
+        assert (name, len(history(lake.pipeline)), commits(lake)) == (name, *before)
     assert served(lake) == holds
 
 
