@@ -40,15 +40,14 @@ def night(lake: Lake, day: date, repair: RepairScope = "late", run_id: str = "ru
 
 
 @dataclass
-class FourNights:
+class ThreeNights:
     """One history of a lake, and what its nights have said.
 
-    Days one to five are certified. Then, night by night, a copy comes that wins over a row of another day;
-    days get late records, by which two that share an event fail; and the last night comes days later.
+    Days one to five are certified. Then days get late records, among them a copy that wins over a row of
+    another day, and two that share an event fail; the last night comes days later.
     """
 
     lake: Lake
-    by_hand: NightResult = field(init=False)
     failing: NightFailed = field(init=False)
     next: NightResult = field(init=False)
     warned: list[str] = field(default_factory=list)
@@ -61,22 +60,18 @@ class FourNights:
         lake.ingest([on(1, 21), on(2, 22), on(3, 23), on(4, 9), on(5, 1, sent=LAST), on(5, 8)])
         run(lake, ONE, FIVE)
 
-        # A copy that came for the fourth day wins over the row of the fifth, which is rebuilt by hand.
-        lake.ingest([on(4, 1, sent=LAST - timedelta(days=1))])
-        self.by_hand = night(lake, FIVE, "nothing")
-        self._look()
-
-        # The event moves back, but the fourth day has too many rows now.
-        lake.ingest([on(5, 1, sent=LAST - timedelta(days=2)), *(on(4, n) for n in range(100, 155))])
+        # A copy that came for the fourth day wins over the row of the fifth, but that day has too many rows.
+        lake.ingest([on(4, 1, sent=LAST - timedelta(days=1)), *(on(4, n) for n in range(100, 155))])
         lake.ingest([on(1, 21), on(1, 24, sent=LAST), on(2, 25, sent=LAST, partition=1), on(6, 26)])
         with pytest.raises(NightFailed) as failed:
             night(lake, date(2013, 1, 6), "late", "failing")
         self.failing = failed.value
         self._look()
 
-        # Nothing came since for the days that failed, and nothing ever for the eighth.
+        # Nothing came since for the days that failed, and nothing ever for the eighth. The third day lies
+        # before the lookback, and next to the fourth.
         lake.contract = replace(lake.contract, day_rules=())
-        lake.ingest([on(1, 27, sent=LAST), on(7, 28), on(9, 29)])
+        lake.ingest([on(1, 27, sent=LAST), on(3, 30, sent=LAST), on(7, 28), on(9, 29)])
         with TestCase().assertLogs("pipelines", "WARNING") as heard:
             self.next = night(lake, date(2013, 1, 9), "late and missed", "next")
         self.warned = heard.output
@@ -99,14 +94,14 @@ def numbers(rows: DataFrame, day: date) -> list[int]:
 @pytest.fixture(scope="module")
 def nights(
     spark: SparkSession, small_by_flight: DataContract, tmp_path_factory: pytest.TempPathFactory
-) -> FourNights:
+) -> ThreeNights:
     folder = tmp_path_factory.mktemp("repair")
-    passed = FourNights(lake_in(folder, spark, small_by_flight, "batch.lookback_days=5"))
+    passed = ThreeNights(lake_in(folder, spark, small_by_flight, "batch.lookback_days=5"))
     passed.pass_by()
     return passed
 
 
-def test_the_next_run_rebuilds_just_the_days_for_which_records_came_late(nights: FourNights) -> None:
+def test_the_next_run_rebuilds_just_the_days_for_which_records_came_late(nights: ThreeNights) -> None:
     lake, result = nights.lake, nights.failing.result
     assert result.days == {
         **dict.fromkeys((ONE, TWO, date(2013, 1, 6)), "certified"),
@@ -128,7 +123,7 @@ def test_the_next_run_rebuilds_just_the_days_for_which_records_came_late(nights:
 
 
 def test_late_records_further_back_than_the_lookback_are_told_and_left_to_the_user(
-    nights: FourNights,
+    nights: ThreeNights,
 ) -> None:
     assert nights.next.late_days_left == (ONE,)
     [told] = [line for line in nights.warned if "leaves as they are" in line]
@@ -149,8 +144,8 @@ def test_only_what_a_day_needs_of_bronze_is_read(certified_lake: Callable[[Night
     assert (counts[TWO], sum(counts.values()), broken) == (3, 5, 0)
 
 
-def test_days_without_a_verdict_are_caught_up_with_also_those_without_data(nights: FourNights) -> None:
-    days = (date(2013, 1, day) for day in (4, 5, 7, 8, 9))
+def test_days_without_a_verdict_are_caught_up_with_also_those_without_data(nights: ThreeNights) -> None:
+    days = (date(2013, 1, day) for day in (3, 4, 5, 7, 8, 9))
     assert nights.next.days == dict.fromkeys(days, "certified")
     causes = {verdict.day: (verdict.cause, verdict.rows) for verdict in history(nights.lake.pipeline)}
     assert causes[date(2013, 1, 7)] == ("missed", 1)
@@ -182,18 +177,17 @@ def test_a_copy_that_comes_with_another_day_moves_the_event_wherever_it_wins(
 
 
 def test_days_that_share_an_event_are_rebuilt_together_fail_together_and_are_tried_again(
-    nights: FourNights,
+    nights: ThreeNights,
 ) -> None:
-    together, failed, again = nights.sharing
-    assert nights.by_hand.days == {FOUR: "certified", FIVE: "certified"}
-    assert together == [[1, 9], [8]]
-
+    failed, again = nights.sharing
     assert "2013-01-05 moves_with_its_neighbour" in str(nights.failing)
     assert {nights.failing.result.days[day] for day in (FOUR, FIVE)} == {"failed"}
-    assert failed == together
+    assert failed == [[9], [1, 8]]
 
     assert {nights.next.days[day] for day in (FOUR, FIVE)} == {"certified"}
-    assert again == [[9, *range(100, 155)], [1, 8]]
+    assert again == [[1, 9, *range(100, 155)], [8]]
+    causes = {verdict.day: verdict.cause for verdict in nights.next.also_rebuilt}
+    assert (causes[THREE], causes[FOUR], causes[FIVE]) == ("neighbour", "late", "neighbour")
 
 
 @pytest.mark.thorough
