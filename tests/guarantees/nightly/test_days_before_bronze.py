@@ -1,7 +1,6 @@
 """No day is certified of which Kafka had deleted records before bronze was begun."""
 
 import shutil
-import threading
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -21,7 +20,7 @@ from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.ingest import ingest
 from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.lakes import Lake
-from tests.support.nights import ONE, TWO, on, run
+from tests.support.nights import ONE, TWO, begin, on, run
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]
 MakeLake = Callable[..., Lake]
@@ -48,45 +47,14 @@ def delete(admin: AdminClient, *before: TopicPartition) -> None:
         deleted.result(30)
 
 
-def begin_again(lake: Lake) -> None:
-    """All of the lake is lost, and the streams begin anew; the first is that of speed, which makes bronze."""
-    shutil.rmtree(lake.config.root)
-    ensure_bronze(lake.pipeline)
-    ingest(lake.pipeline, once=True)
-
-
-def test_days_that_kafka_had_begun_to_delete_are_refused(
+def test_days_that_kafka_had_begun_to_delete_are_refused_also_after_a_first_start_that_failed(
     broker: str, admin: AdminClient, topic: MakeTopic, make_lake: MakeLake, small: DataContract
 ) -> None:
     name = topic(partitions=2)
     for partition in range(2):
         send(broker, name, partition)
     lake = make_lake(f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}", contract=small)
-    ingest(lake.pipeline, once=True)
-    assert whole_from(lake) is None
-
-    # An event may be dated a day ahead (`decode.max_future`), so the second day may lack some as well.
-    delete(admin, TopicPartition(name, 0, 1))
-    begin_again(lake)
-    assert whole_from(lake) == "2013-01-03"
-    for day in (ONE, TWO):
-        with pytest.raises(ConfigError, match="Kafka had deleted them when bronze was begun"):
-            run(lake, day)
-    assert run(lake, FOUR).days == {FOUR: "certified"}
-
-    # Nobody knows when the records were sent that a partition no longer has.
-    delete(admin, TopicPartition(name, 0, 4))
-    begin_again(lake)
-    today = datetime.now(UTC).date()
-    assert today <= date.fromisoformat(str(whole_from(lake))) - timedelta(days=1)
-
-
-def test_a_first_start_that_fails_before_it_begins_is_not_taken_for_one_on_a_whole_topic(
-    broker: str, admin: AdminClient, topic: MakeTopic, make_lake: MakeLake
-) -> None:
-    name = topic(partitions=1)
-    send(broker, name, 0)
-    lake = make_lake(f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}")
+    # A start that fails before it begins is not taken for one on a whole topic.
     # No checkpoint can be made in place of a file.
     checkpoint = Path(lake.config.checkpoint("ingest"))
     checkpoint.parent.mkdir(parents=True)
@@ -97,13 +65,26 @@ def test_a_first_start_that_fails_before_it_begins_is_not_taken_for_one_on_a_who
     assert lake.count("bronze") == 0
     assert whole_from(lake) is None
 
+    # An event may be dated a day ahead (`decode.max_future`), so the second day may lack some as well.
     delete(admin, TopicPartition(name, 0, 1))
     ingest(lake.pipeline, once=True)
     assert whole_from(lake) == "2013-01-03"
+    for day in (ONE, TWO):
+        with pytest.raises(ConfigError, match="Kafka had deleted them when bronze was begun"):
+            run(lake, day)
+    begin(lake, FOUR)
     # What Kafka deletes once it is in bronze means nothing.
     delete(admin, TopicPartition(name, 0, 4))
     ingest(lake.pipeline, once=True)
     assert whole_from(lake) == "2013-01-03"
+
+    # Nobody knows when the records were sent that a partition no longer has. All of the lake is lost, and the
+    # streams begin anew; the first is that of speed, which makes bronze.
+    shutil.rmtree(lake.config.root)
+    ensure_bronze(lake.pipeline)
+    ingest(lake.pipeline, once=True)
+    today = datetime.now(UTC).date()
+    assert today <= date.fromisoformat(str(whole_from(lake))) - timedelta(days=1)
 
 
 def test_a_partition_that_kafka_had_begun_to_delete_when_ingest_was_reset_is_noted(
@@ -113,6 +94,7 @@ def test_a_partition_that_kafka_had_begun_to_delete_when_ingest_was_reset_is_not
     send(broker, name, 0)
     lake = make_lake(f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}", contract=small)
     ingest(lake.pipeline, once=True)
+    assert whole_from(lake) is None
 
     # It is added and filled while ingest is down, for longer than Kafka keeps records.
     admin.create_partitions([NewPartitions(name, 2)])[name].result(30)
@@ -131,20 +113,15 @@ def test_a_partition_that_kafka_had_begun_to_delete_when_ingest_was_reset_is_not
         run(lake, ONE)
 
 
-def test_what_ingest_notes_while_a_run_waits_for_its_records_holds_for_that_run(
+def test_what_ingest_notes_when_a_run_has_begun_holds_for_that_run(
     make_lake: MakeLake, small: DataContract
 ) -> None:
-    lake = make_lake("batch.seal_wait=1 minute", contract=small)
+    lake = make_lake(contract=small)
     ensure_bronze(lake.pipeline)
 
-    def begin() -> None:
+    def ingest_begins() -> None:
         set_table_property(lake.spark, lake.config.table("bronze"), WHOLE_FROM, "2013-01-03")
         lake.ingest([on(1, 1)])
 
-    ingest_begins = threading.Thread(target=begin)
-    with (
-        armed(Point.LEASE_HELD, ingest_begins.start),
-        pytest.raises(ConfigError, match="records of it are gone"),
-    ):
+    with armed(Point.LEASE_HELD, ingest_begins), pytest.raises(ConfigError, match="records of it are gone"):
         run(lake, ONE)
-    ingest_begins.join()
