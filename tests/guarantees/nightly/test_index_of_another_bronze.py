@@ -22,7 +22,7 @@ from pipelines.errors import SourceError
 from pipelines.ledger.bronze_index import BronzeIndex, bronze_slice
 from pipelines.ledger.bronze_indexer import decoding_key, index_bronze
 from pipelines.ledger.certifications import Verdict, history, newest_certified, of_bronze
-from pipelines.ledger.leases import lease
+from pipelines.ledger.leases import Lease, lease
 from pipelines.nightly.rebuild_plan import due_days
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.report import report
@@ -43,11 +43,15 @@ def lake(make_lake: Callable[..., Lake], small: DataContract) -> Lake:
 
 
 def index_of(lake: Lake, *, keep: bool = True) -> BronzeIndex:
-    at = version(lake.spark, lake.config.table("bronze"))
     if not keep:
-        return index_bronze(lake.pipeline, at)
+        return kept_index(lake, None)
     with lease(lake.pipeline, "index") as held:
-        return index_bronze(lake.pipeline, at, held)
+        return kept_index(lake, held)
+
+
+def kept_index(lake: Lake, held: Lease | None) -> BronzeIndex:
+    """The index of bronze as it is, which is kept if a lease is held."""
+    return index_bronze(lake.pipeline, version(lake.spark, lake.config.table("bronze")), held)
 
 
 def put_aside(lake: Lake) -> Path:
@@ -112,49 +116,50 @@ def test_a_bronze_that_was_put_back_from_a_copy_and_went_on_is_not_taken_for_wha
     lake.ingest(flights(1, range(4)))
     shutil.copytree(bronze, bronze.with_name("copy"))
     lake.ingest(flights(1, range(4, 8)))
-    first = index_of(lake)
-    put_aside(lake)
-    bronze.with_name("copy").rename(bronze)
-    lake.ingest(flights(2, range(8, 12)))
-    with pytest.raises(SourceError, match=r"flights-0: the offsets 0\.\.7 except 0\.\.3"):
-        index_of(lake)
-    # Ingest reads again what Kafka has still.
-    lake.ingest([*flights(1, range(4, 8)), *flights(2, range(8, 12))])
-    second = index_of(lake)
-    assert (second.counts(), first.counts()) == (({ONE: 8, TWO: 8}, 0), ({ONE: 8}, 0))
-    assert table_id(lake.spark, str(bronze)) == first.bronze_id != second.bronze_id
-    assert index_of(lake, keep=False).bronze_id == second.bronze_id
-    # Its versions say nothing of what came for days that were certified before; the number of records does.
-    names = (
-        "batch_version",
-        "rows",
-        "duplicates",
-        "conflicts",
-        "late",
-        "quarantined",
-        "other_days",
-        "bronze",
-    )
-    counts: dict[str, Any] = dict.fromkeys(names, 5)
-    before = Verdict(
-        pipeline="flights",
-        day=ONE,
-        status="certified",
-        run_id="run",
-        bronze_version=99,
-        records=5,
-        decided_at=EPOCH,
-        bronze_id=first.bronze_id,
-        **counts,
-    )
-    due = due_days(lake.pipeline, second, [TWO], "late", [before])
-    assert due.came_late == {ONE: 3}
+    with lease(lake.pipeline, "index") as held:
+        first = kept_index(lake, held)
+        put_aside(lake)
+        bronze.with_name("copy").rename(bronze)
+        lake.ingest(flights(2, range(8, 12)))
+        with pytest.raises(SourceError, match=r"flights-0: the offsets 0\.\.7 except 0\.\.3"):
+            kept_index(lake, held)
+        # Ingest reads again what Kafka has still.
+        lake.ingest([*flights(1, range(4, 8)), *flights(2, range(8, 12))])
+        second = kept_index(lake, held)
+        assert (second.counts(), first.counts()) == (({ONE: 8, TWO: 8}, 0), ({ONE: 8}, 0))
+        assert table_id(lake.spark, str(bronze)) == first.bronze_id != second.bronze_id
+        assert kept_index(lake, None).bronze_id == second.bronze_id
+        # Its versions say nothing of what came for days certified before; the number of records does.
+        names = (
+            "batch_version",
+            "rows",
+            "duplicates",
+            "conflicts",
+            "late",
+            "quarantined",
+            "other_days",
+            "bronze",
+        )
+        counts: dict[str, Any] = dict.fromkeys(names, 5)
+        before = Verdict(
+            pipeline="flights",
+            day=ONE,
+            status="certified",
+            run_id="run",
+            bronze_version=99,
+            records=5,
+            decided_at=EPOCH,
+            bronze_id=first.bronze_id,
+            **counts,
+        )
+        due = due_days(lake.pipeline, second, [TWO], "late", [before])
+        assert due.came_late == {ONE: 3}
 
-    # The same table, cut by hand.
-    set_table_property(lake.spark, str(bronze), "delta.appendOnly", "false")
-    DeltaTable.forPath(lake.spark, str(bronze)).delete("_offset = 5")
-    with pytest.raises(SourceError, match=r"flights-0: 1 of the offsets 0\.\.11\."):
-        index_of(lake)
+        # The same table, cut by hand.
+        set_table_property(lake.spark, str(bronze), "delta.appendOnly", "false")
+        DeltaTable.forPath(lake.spark, str(bronze)).delete("_offset = 5")
+        with pytest.raises(SourceError, match=r"flights-0: 1 of the offsets 0\.\.11\."):
+            kept_index(lake, held)
 
 
 @pytest.mark.thorough
