@@ -34,41 +34,44 @@ def told(lake: Lake, out: Path, day: date | None = None) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Repaired:
-    """A lake whose first day was certified, and certified again with a new row and another winner.
+class FirstNight:
+    """A lake whose first day was certified.
 
     Attributes:
         lake: the lake, to be read or copied.
-        verdicts: both verdicts on that day.
-        undecided: what was told of the second day before the first night, and after it.
+        verdict: the verdict on that day.
+        undecided: what was told of the second day before the night, and after it.
     """
 
     lake: Lake
-    verdicts: list[Verdict]
+    verdict: Verdict
     undecided: list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def repaired(spark: SparkSession, small: DataContract, tmp_path_factory: pytest.TempPathFactory) -> Repaired:
-    out = tmp_path_factory.mktemp("repaired")
+def first_night(
+    spark: SparkSession, small: DataContract, tmp_path_factory: pytest.TempPathFactory
+) -> FirstNight:
+    out = tmp_path_factory.mktemp("first")
     personal: Any = {"dest": "drop", "tailnum": "hash"}
     lake = lake_in(out / "lake", spark, replace(small, personal=personal))
     lake.ingest([*(on(1, number) for number in (1, 2, 3, 1)), on(2, 7), b"?", on(3, 9)])
     before = told(lake, out, TWO)
     run(lake, ONE)
     undecided = [before, told(lake, out, TWO)]
-    lake.ingest([on(1, 2, sent=EPOCH - HOUR, tailnum=None, dest="MIA"), on(1, 4), on(1, 5), on(1, 6), b"?"])
-    stream(lake)
-    run(lake, ONE)
-    return Repaired(lake, history(lake.pipeline), undecided)
+    (verdict,) = history(lake.pipeline)
+    return FirstNight(lake, verdict, undecided)
 
 
 @pytest.mark.thorough
 def test_a_repair_is_told_with_rows_history_and_trend_until_the_old_version_is_gone(
-    repaired: Repaired, make_lake: Callable[..., Lake], tmp_path: Path
+    first_night: FirstNight, make_lake: Callable[..., Lake], tmp_path: Path
 ) -> None:
-    lake = continued(repaired.lake, make_lake("audit.examples=2", contract=repaired.lake.contract))
-    first, second = repaired.verdicts
+    lake = continued(first_night.lake, make_lake("audit.examples=2", contract=first_night.lake.contract))
+    lake.ingest([on(1, 2, sent=EPOCH - HOUR, tailnum=None, dest="MIA"), on(1, 4), on(1, 5), on(1, 6), b"?"])
+    stream(lake)
+    run(lake, ONE)
+    first, second = history(lake.pipeline)
     assert second.previous_version == first.batch_version
     done = report(lake.pipeline, ONE, tmp_path)
     found = json.loads(done.files["json"].read_text())
@@ -113,9 +116,9 @@ def test_a_repair_is_told_with_rows_history_and_trend_until_the_old_version_is_g
 
 
 def test_a_day_without_a_decision_is_reported_as_open_or_not_certified(
-    repaired: Repaired, tmp_path: Path
+    first_night: FirstNight, tmp_path: Path
 ) -> None:
-    before, over = repaired.undecided
+    before, over = first_night.undecided
     assert before["verdict"] == over["verdict"]
     assert (over["verdict"]["status"], over["verdict"]["run_id"]) == ("not_certified", None)
     flow = over["flow"]
@@ -124,15 +127,15 @@ def test_a_day_without_a_decision_is_reported_as_open_or_not_certified(
         ("2013-01-01", "certified"),
         ("2013-01-02", "not_certified"),
     ]
-    lake = repaired.lake
+    lake = first_night.lake
     today = datetime.now(lake.contract.zone).date()
     assert told(lake, tmp_path, day=today)["verdict"]["status"] == "open"
 
 
 def test_a_row_from_another_record_with_the_same_values_is_told_as_such(
-    repaired: Repaired, small: DataContract
+    first_night: FirstNight, small: DataContract
 ) -> None:
-    lake, (first, _) = repaired.lake, repaired.verdicts
+    lake, first = first_night.lake, first_night.verdict
     batch = read(lake.spark, lake.config.table("batch"), first.batch_version)
     moved = batch.selectExpr("* EXCEPT (_offset)", "_offset + 7 AS _offset").where("flight > 1")
     found = sampled_changes(batch, moved, small, 1)
