@@ -1,5 +1,6 @@
 """The model of Delta's log does what Delta does, for the same operations in the same order."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from functools import partial
@@ -8,6 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -16,11 +18,10 @@ from pipelines.delta.epochs import Stamp
 from pipelines.delta.fenced_commits import (
     append_fenced,
     delete_rows_fenced,
-    number_taken,
     replace_days_fenced,
 )
 from pipelines.delta.fencing import FencedTransaction, rows_deleted, write_fenced
-from pipelines.delta.io import days_condition, read, small_rows
+from pipelines.delta.io import days_condition
 from pipelines.delta.table_properties import set_table_property
 from pipelines.delta.transaction import StaleEpoch, Transaction
 from simulation.delta import ModelLog, ModelTable
@@ -55,15 +56,13 @@ class RealTable:
     def set_property(self, value: str) -> None:
         set_table_property(self.spark, self.path, "oncelake.test", value)
 
-    def taken(self) -> list[int]:
-        return [number_taken(self.spark, self.path, run) for run in RUNS]
-
-    def version(self) -> int:
-        return Transaction(self.spark, self.path).version
+    def version_and_taken(self) -> tuple[int, list[int]]:
+        transaction = Transaction(self.spark, self.path)
+        return transaction.version, [transaction.number_taken(run) for run in RUNS]
 
     def files(self) -> dict[str, int]:
-        counted = read(self.spark, self.path).groupBy("_event_date").count()
-        return {str(row["_event_date"]): row["count"] for row in small_rows(counted)}
+        days = DeltaTable(self.path).to_pyarrow_table(columns=["_event_date"]).to_pydict()["_event_date"]
+        return Counter(map(str, days))
 
     def _rows(self, days: Sequence[date]) -> DataFrame:
         listed = F.array(*(F.lit(day) for day in days))
@@ -97,11 +96,8 @@ class TableOfTheModel:
     def set_property(self, value: str) -> None:
         self.table.set_property("oncelake.test", value)
 
-    def taken(self) -> list[int]:
-        return [self.table.number_taken(run) for run in RUNS]
-
-    def version(self) -> int:
-        return self.table.version()
+    def version_and_taken(self) -> tuple[int, list[int]]:
+        return self.table.version(), [self.table.number_taken(run) for run in RUNS]
 
     def files(self) -> dict[str, int]:
         days = [file["day"] for file in self.log.newest.files.values()]
@@ -132,7 +128,7 @@ class Client:
             case "begin restore":
                 # Of all days, or of some.
                 transaction = self.table.begin()
-                at = number % (self.table.version() + 1)
+                at = number % (self.table.version_and_taken()[0] + 1)
                 added, removed = transaction.differences(at, days if len(days) < 2 else ())
                 actions = [transaction.added(file) for file in added]
                 actions += [transaction.removed(file) for file in removed]
@@ -159,7 +155,7 @@ class Client:
             came: object = self.do(*operation)
         except (StaleEpoch, PySparkException) as refused:
             came = type(refused).__name__
-        return came, self.table.version(), self.table.taken(), self.table.files()
+        return came, *self.table.version_and_taken(), self.table.files()
 
 
 OPERATIONS = (
