@@ -50,14 +50,23 @@ def launch(settings: Mapping[str, str], *, verbose: bool = False) -> None:
     """
     if SparkContext._gateway is not None:
         return
-    _require_same_spark()
-    _require_options()
+    require_usable_variables()
     conf = SparkConf(loadDefaults=False)
     for key, value in settings.items():
         conf.set(key, value)
     with _in_a_file(settings):
         gateway = _started({}) if verbose else _started_quietly()
     SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+
+
+def require_usable_variables() -> None:
+    """Refuse what Java could not be started with.
+
+    Raises:
+        ConfigError: A variable of Spark's names another Spark, or none, or options that cannot be read.
+    """
+    _require_same_spark()
+    _require_options()
 
 
 def _require_same_spark() -> None:

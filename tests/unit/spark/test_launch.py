@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from pipelines.errors import ConfigError
-from pipelines.spark.launch import launch
+from pipelines.spark.launch import require_usable_variables
 
 
 def test_a_spark_home_without_spark_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "none"))
     with pytest.raises(ConfigError, match=r"\$SPARK_HOME: found .*/none, and no Spark there; .* unset it"):
-        launch({})
+        require_usable_variables()
 
 
 def test_a_spark_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,11 +20,11 @@ def test_a_spark_of_another_version_is_refused(tmp_path: Path, monkeypatch: pyte
         (tmp_path / name).touch()
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match=r"found .*, and spark-core_2\.12-3\.5\.1\.jar there; expected"):
-        launch({})
+        require_usable_variables()
 
 
 def test_options_that_cannot_be_read_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARK_HOME", raising=False)
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--conf 'spark.x=1")
     with pytest.raises(ConfigError, match=r"\$PYSPARK_SUBMIT_ARGS: .*No closing quotation"):
-        launch({})
+        require_usable_variables()
