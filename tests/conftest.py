@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.schema_registry import SchemaRegistryClient
+from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from pipelines.config.loader import load_config
@@ -32,6 +33,9 @@ def pytest_configure(config: pytest.Config) -> None:
     stack = ExitStack()
     stack.enter_context(graceful_shutdown())
     config.add_cleanup(stack.close)
+    # On a machine that has other work an example takes longer than Hypothesis allows.
+    settings.register_profile("unhurried", deadline=None)
+    settings.load_profile("unhurried")
 
 
 @pytest.fixture(scope="session")

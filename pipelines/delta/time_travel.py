@@ -34,13 +34,14 @@ def read_kept(spark: SparkSession, table: str, at: int, days: Sequence[date] = (
         rows = read(spark, table, at)
         if days:
             rows = rows.where(on_days(days))
-        urls = rows.inputFiles()
+        # Of a Delta table Spark names them as they are, and not as URLs.
+        paths = rows.inputFiles()
     except AnalysisException as error:
         if error.getCondition() in _GONE:
             return None
         raise
     # Spark itself would notice in the middle of a query, with a stack trace.
-    return rows if all(HadoopFile.of_url(spark, url).exists() for url in urls) else None
+    return rows if all(HadoopFile(spark, path).exists() for path in paths) else None
 
 
 def commit_hash(spark: SparkSession, table: str, at: int) -> str | None:
@@ -75,4 +76,4 @@ def commit_file(spark: SparkSession, table: str, at: int) -> HadoopFile:
 
 def bytes_of(rows: DataFrame) -> int:
     """Return the size of the files that a frame of one table is read from."""
-    return sum(HadoopFile.of_url(rows.sparkSession, url).size() for url in rows.inputFiles())
+    return sum(HadoopFile(rows.sparkSession, path).size() for path in rows.inputFiles())

@@ -14,7 +14,7 @@ from tests.support.lakes import clean_log
 
 
 def test_files_go_at_once_also_where_the_log_was_cleaned(spark: SparkSession, tmp_path: Path) -> None:
-    table, week = str(tmp_path / "table"), timedelta(days=7)
+    table, week = str(tmp_path / "a table%41é"), timedelta(days=7)
     spark.range(0, 4, 1, 2).withColumn("of", F.expr("id % 2")).write.format("delta").partitionBy("of").save(
         table
     )

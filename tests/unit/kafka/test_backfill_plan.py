@@ -39,6 +39,24 @@ def test_what_kafka_has_deleted_or_retention_has_removed_is_no_gap() -> None:
 
 
 @pytest.mark.parametrize(
+    "available", [range(400), range(40, 400), range(250, 400), range(350, 400), range(400, 400)]
+)
+@pytest.mark.parametrize("has_removed", [False, True])
+def test_each_offset_that_was_asked_for_has_one_fate_and_those_from_ingest_on_are_left_to_it(
+    available: range, has_removed: bool
+) -> None:
+    asked = range(10, 400)
+    bounds = Bounds(asked, available, 300, range(100, 200), has_removed=has_removed)
+    readable, deleted = bounds.readable, bounds.deleted
+    assert not readable or (available.start <= readable.start and readable.stop <= 300)
+    assert not deleted or deleted.stop <= min(available.start, 300)
+    assert not has_removed or bounds.removed == 90
+    # What Kafka has deleted from where ingest goes on is for ingest to find.
+    unread = len(range(300, available.start))
+    assert len(readable) + len(deleted) + bounds.removed + bounds.left_to_ingest + unread == len(asked)
+
+
+@pytest.mark.parametrize(
     ("available", "start", "stop", "span"),
     [
         (range(1000, 2000), 1200, 1500, range(1200, 1500)),
