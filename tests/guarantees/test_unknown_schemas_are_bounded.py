@@ -23,10 +23,10 @@ from tests.support.nights import ONE, run
 SCHEMA = record(FIELDS)
 # The same, from elsewhere: one text has one id.
 OTHER = {**SCHEMA, "doc": "the same, from elsewhere"}
-# More than are asked for in two rounds, and each more frequent than one good record.
-JUNK = [framed(1_000_000_000 + n, b"x") for n in range(120)] * 2
+# More than are asked for at a time, and each more frequent than one good record.
+JUNK = [framed(1_000_000_000 + n, b"x") for n in range(300)] * 2
 # With a hundred good records more than quarantine.max_share of all, by themselves.
-BROKEN = [b"no schema's id"] * 400
+BROKEN = [b"no schema's id"] * 800
 # One round of questions.
 ASKED_IN_VAIN = 50
 
