@@ -21,6 +21,7 @@ from pipelines.kafka.topics import find_topic
 from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.ingest import ingest
 from tests.support.accidents import dying
+from tests.support.delta_rows import rows_in
 from tests.support.kafka import MakeTopic, described_by_kafka, ordered_producer
 from tests.support.lakes import Lake, flight
 
@@ -77,6 +78,7 @@ def test_the_group_has_what_bronze_has_through_restarts_failures_and_more_partit
     assert shown.state() is ConsumerGroupState.EMPTY
 
     shown.send(5, partition=1)
+    _kafkas_own_tool_shows_the_lag_of_a_group_without_members(shown)
     with (
         armed(Point.BATCH_LOOKED_FOR, dying(InfrastructureError("dies"))),
         pytest.raises(InfrastructureError),
@@ -101,6 +103,15 @@ def test_the_group_has_what_bronze_has_through_restarts_failures_and_more_partit
     assert shown.offsets() == {0: 20, 1: 5, 2: 7}
 
 
+def _kafkas_own_tool_shows_the_lag_of_a_group_without_members(shown: Shown) -> None:
+    rows = described_by_kafka(shown.broker, shown.group)
+    assert {int(row["PARTITION"]): row["CURRENT-OFFSET"] for row in rows} == {0: "20", 1: "0"}
+    assert {int(row["PARTITION"]): row["LAG"] for row in rows} == {0: "0", 1: "5"}
+    assert {(row["GROUP"], row["TOPIC"], row["CONSUMER-ID"]) for row in rows} == {
+        (shown.group, shown.topic, "-")
+    }
+
+
 def test_a_commit_that_is_refused_is_told_and_stops_nothing(
     shown: Shown, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -113,23 +124,11 @@ def test_a_commit_that_is_refused_is_told_and_stops_nothing(
             shown.ingest()
     finally:
         member.close()
-    assert shown.lake.count("bronze") == 20
+    assert len(rows_in(shown.lake.config.table("bronze"), "_offset")) == 20
     (told,) = (record for record in caplog.records if "offsets of ingest are not committed" in record.message)
     assert f"consumer group {shown.group}" in told.message
     shown.ingest()
     assert shown.offsets()[0] == 20
-
-
-def test_kafkas_own_tool_shows_the_lag_of_a_group_without_members(shown: Shown) -> None:
-    shown.send(20)
-    shown.ingest()
-    shown.send(3)
-    rows = described_by_kafka(shown.broker, shown.group)
-    assert {int(row["PARTITION"]): row["CURRENT-OFFSET"] for row in rows} == {0: "20", 1: "0"}
-    assert {int(row["PARTITION"]): row["LAG"] for row in rows} == {0: "3", 1: "0"}
-    assert {(row["GROUP"], row["TOPIC"], row["CONSUMER-ID"]) for row in rows} == {
-        (shown.group, shown.topic, "-")
-    }
 
 
 @contextmanager

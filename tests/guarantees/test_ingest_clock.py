@@ -12,6 +12,7 @@ import pytest
 from pipelines.errors import InfrastructureError
 from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.ingest import ingest
+from tests.support.delta_rows import rows_in
 from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.lakes import Lake, flight
 
@@ -36,6 +37,10 @@ def read(lake: Lake, **ingest_settings: object) -> int:
     return ingest(replace(lake.pipeline, config=config), once=True).records
 
 
+def bronze(lake: Lake) -> int:
+    return len(rows_in(lake.config.table("bronze"), "_offset"))
+
+
 def test_a_clock_that_is_behind_or_put_back_stops_ingest(lake: Lake) -> None:
     send(lake, 1)
     assert read(lake) == 1
@@ -51,7 +56,7 @@ def test_a_clock_that_is_behind_or_put_back_stops_ingest(lake: Lake) -> None:
     for _ in range(2):
         with pytest.raises(InfrastructureError, match=r"clock .* was set back: found micro-batch 2 "):
             read(lake)
-    assert lake.count("bronze") == 2
+    assert bronze(lake) == 2
     reset_checkpoint(lake.pipeline, "reset", "ingest")
     assert read(lake) == 1
 
@@ -64,6 +69,6 @@ def _behind_the_newest_commit_nothing_is_read(lake: Lake, ahead: float) -> None:
         InfrastructureError, match=r"clock of this machine is behind: .*Nothing was read"
     ) as no:
         read(lake)
-    assert (no.value.exit_code, lake.count("bronze")) == (1, 1)
+    assert (no.value.exit_code, bronze(lake)) == (1, 1)
     # It was the other clock that was wrong.
     assert read(lake, max_clock_behind=2 * lake.config.decode.max_future) == 1
