@@ -25,10 +25,10 @@ from pipelines.publishing.published_days import waiting
 from pipelines.publishing.settings import sink_of
 from pipelines.steps.forget import forget_and_rebuild
 from pipelines.steps.maintain import maintain
-from pipelines.steps.nightly import nightly
 from pipelines.steps.publish_days import publish_days
 from pipelines.steps.publish_reset import reset_publishing
 from tests.support.accidents import dying
+from tests.support.certified_days import rebuild
 from tests.support.kafka import MakeTopic, fresh_topics
 from tests.support.lakes import EPOCH, Lake, compact_and_vacuum, lake_that_publishes
 from tests.support.nights import LATER, ONE, THREE, TWO, on, stream
@@ -48,7 +48,7 @@ def make(
 
 
 def night(lake: Lake, first: date, last: date | None = None) -> None:
-    nightly(lake.pipeline, "run", days_of(first, last or first), "late")
+    rebuild(lake, days_of(first, last or first), "late")
 
 
 @dataclass(frozen=True)

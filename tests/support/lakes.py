@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config.loader import load_config
@@ -16,7 +17,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.delta.event_tables import ensure_speed
 from pipelines.delta.io import append, read
 from pipelines.delta.record_tables import BRONZE, ensure_bronze
-from pipelines.delta.tables import exists, shape, small_frame
+from pipelines.delta.tables import shape, small_frame
 from pipelines.delta.upkeep import compact, vacuum
 from pipelines.records.decode import decode, valid
 from pipelines.spark.pipeline import Pipeline
@@ -138,7 +139,8 @@ class Lake:
 
     def count(self, layer: Any) -> int:
         """The rows of a table; none if there is no table yet."""
-        return self.table(layer).count() if exists(self.spark, self.config.table(layer)) else 0
+        table = self.config.table(layer)
+        return DeltaTable(table).to_pyarrow_dataset().count_rows() if DeltaTable.is_deltatable(table) else 0
 
     def table(self, layer: Any) -> DataFrame:
         """One of the pipeline's tables."""
