@@ -1,8 +1,11 @@
-"""Delta's own view of a table's log, by its classes: no plan is made and no job is run to ask it."""
+"""Delta's own view of a table's log, by its classes."""
 
+from collections.abc import Sequence
+from datetime import date
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 
 def delta_log(spark: SparkSession, path: str) -> Any:
@@ -24,3 +27,16 @@ def newest_snapshot(spark: SparkSession, path: str) -> Any:
     log = delta_log(spark, path)
     # Scala's default arguments are methods of their own.
     return log.update(*(getattr(log, f"update$default${number}")() for number in (1, 2, 3)))
+
+
+def files_of(spark: SparkSession, snapshot: Any, days: Sequence[date] = ()) -> DataFrame:
+    """Return the files of a version of a table, as Delta's protocol writes them in `add` actions.
+
+    Args:
+        spark: the session.
+        snapshot: Delta's `Snapshot` of the version.
+        days: the event days, if only their files are wanted.
+    """
+    files = DataFrame(snapshot.allFiles().toDF(), spark)
+    named = [day.isoformat() for day in days]
+    return files.where(F.col("partitionValues")["_event_date"].isin(named)) if named else files

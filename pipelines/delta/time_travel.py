@@ -6,8 +6,10 @@ from typing import Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from pipelines.delta.io import on_days, read
+from pipelines.delta.io import on_days, read, small_rows
+from pipelines.delta.log import files_of, snapshot_at
 from pipelines.spark.files import HadoopFile
 
 _GONE: Final = {
@@ -34,14 +36,14 @@ def read_kept(spark: SparkSession, table: str, at: int, days: Sequence[date] = (
         rows = read(spark, table, at)
         if days:
             rows = rows.where(on_days(days))
-        # Of a Delta table Spark names them as they are, and not as URLs.
-        paths = rows.inputFiles()
+        # Spark's `inputFiles` are those of the whole version, whatever the rows are restricted to.
+        files = files_of(spark, snapshot_at(spark, table, at), days).select("path").toLocalIterator()
     except AnalysisException as error:
         if error.getCondition() in _GONE:
             return None
         raise
     # Spark itself would notice in the middle of a query, with a stack trace.
-    return rows if all(HadoopFile(spark, path).exists() for path in paths) else None
+    return rows if all(HadoopFile.of_url(spark, file.path, table).exists() for file in files) else None
 
 
 def commit_hash(spark: SparkSession, table: str, at: int) -> str | None:
@@ -74,6 +76,7 @@ def commit_file(spark: SparkSession, table: str, at: int) -> HadoopFile:
     return HadoopFile(spark, f"{table}/_delta_log/{at:020d}.json")
 
 
-def bytes_of(rows: DataFrame) -> int:
-    """Return the size of the files that a frame of one table is read from."""
-    return sum(HadoopFile(rows.sparkSession, path).size() for path in rows.inputFiles())
+def bytes_of(spark: SparkSession, table: str, at: int, days: Sequence[date]) -> int:
+    """Return the size of the files of some event days, as a version of a table has them."""
+    total = files_of(spark, snapshot_at(spark, table, at), days).agg(F.sum("size").alias("bytes"))
+    return int(small_rows(total)[0]["bytes"] or 0)

@@ -175,7 +175,8 @@ class _Day:
                 f" rebuild it: {rebuild}"
             )
         settings = settings_of(self.pipeline.config)
-        parts = -(-max(bytes_of(rows), 1) // settings.max_bytes)
+        size = bytes_of(self.pipeline.spark, self.pipeline.table("batch"), version, [day])
+        parts = -(-max(size, 1) // settings.max_bytes)
         outgoing = rows.withColumn(CORRECTION, F.lit(_WHOLE_DAY))
         if before.count and settled is None:
             # No stream has retracted them.

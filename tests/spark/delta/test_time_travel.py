@@ -1,6 +1,6 @@
 """Versions of a table are read wherever its folder is."""
 
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,9 @@ def test_files_are_found_whatever_their_folder_is_called(
     assert kept is not None
     (file,) = (table / "_event_date=2013-01-01").glob("*.parquet")
     assert [row.n for row in kept.collect()] == [1]
-    # Spark names all files of the version.
-    assert bytes_of(kept) == sum(path.stat().st_size for path in table.rglob("_event_date=*/*.parquet"))
+    assert bytes_of(spark, str(table), 0, [DAY]) == file.stat().st_size
     file.unlink()
     assert read_kept(spark, str(table), 0, [DAY]) is None
+    # Of a day nothing but its own files is asked for.
+    assert read_kept(spark, str(table), 0, [DAY + timedelta(days=1)]) is not None
+    assert read_kept(spark, str(table), 0) is None
