@@ -88,6 +88,17 @@ def update_unresolved(pipeline: Pipeline, chosen: DataFrame, changes: Mapping[st
     Raises:
         InfrastructureError: others changed the same rows at each try.
     """
+    update_rows(pipeline, chosen, "open", changes)
+
+
+def update_rows(
+    pipeline: Pipeline, chosen: DataFrame, status: str, changes: Mapping[str, str | Column]
+) -> None:
+    """Change columns of the rows with a status whose coordinates are among `chosen`.
+
+    Raises:
+        InfrastructureError: others changed the same rows at each try.
+    """
     table = require_table(pipeline, "quarantine")
     same = [f"q.{name} = o.{name}" for name in COORDINATES]
 
@@ -95,7 +106,7 @@ def update_unresolved(pipeline: Pipeline, chosen: DataFrame, changes: Mapping[st
         (
             DeltaTable.forPath(pipeline.spark, table)
             .alias("q")
-            .merge(chosen.alias("o"), " AND ".join([*same, "q._status = 'open'"]))
+            .merge(chosen.alias("o"), " AND ".join([*same, f"q._status = '{status}'"]))
             .whenMatchedUpdate(set=dict(changes))
             .execute()
         )

@@ -21,6 +21,7 @@ from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.fault_points import Point, armed
 from pipelines.ledger.leases import lease
 from pipelines.ledger.quarantine import Selection
+from pipelines.nightly.verdicts import NightFailed
 from pipelines.records.decode import decode
 from pipelines.steps import replay as step
 from pipelines.steps.nightly import nightly
@@ -200,6 +201,11 @@ def test_a_replayed_record_enters_an_uncertified_day_once_and_a_certified_day_by
     assert numbers(read_serving(lake.pipeline)) == [1, 2, 2, 3, 4, 6]
     assert replay(fixed).counts == ReplayCounts(records=4, still_broken=4, rows=0, closed=0, copies=0)
     assert streamed_numbers(lake) == [1, 2, 3, 4, 6]
+    # The former contract would take the event out of the certified day, where nobody would miss it.
+    with pytest.raises(NightFailed, match="replayed_records_are_valid: found 1 records break the contract"):
+        nightly(lake.pipeline, "former", [ONE])
+    assert discard(lake.pipeline, "run", Selection(status="replayed"), dry_run=False) == 5
+    assert nightly(lake.pipeline, "given_up", [ONE]).days == {ONE: "certified"}
 
 
 def test_a_replay_that_a_run_with_the_former_contract_overtakes_marks_nothing(
