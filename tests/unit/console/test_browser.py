@@ -28,7 +28,7 @@ def seen(view: Callable[[], LakeView | None], path: str, folder: Path) -> str:
     assert BROWSER
     desk = Desk(view, 1.0, folder, frozenset({"127.0.0.1"}))
     server = threading_server("127.0.0.1", 0, desk.answer)
-    Thread(target=server.serve_forever, daemon=True).start()
+    Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     flags = ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/browser")
     address = f"http://127.0.0.1:{server.server_port}{path}"
     try:

@@ -23,7 +23,7 @@ class Asked:
         self.view: LakeView | None = lake_view(pipeline(), replace(troubled(), name="a b&c"))
         desk = Desk(lambda: self.view, 30.0, reports, frozenset({"127.0.0.1", "localhost", "lake.example"}))
         self.server = threading_server("127.0.0.1", 0, desk.answer)
-        self.thread = Thread(target=self.server.serve_forever, daemon=True)
+        self.thread = Thread(target=self.server.serve_forever, args=(0.01,), daemon=True)
         self.thread.start()
 
     def ask(self, path: str, method: str = "GET", host: str | None = None) -> tuple[int, dict[str, str], str]:

@@ -73,7 +73,7 @@ class Answers(BaseHTTPRequestHandler):
 def registry() -> Iterator[ConfluentRegistry]:
     Answers.asked = []
     with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
+        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield ConfluentRegistry(RegistryConfig(url=f"http://127.0.0.1:{server.server_address[1]}"))
         server.shutdown()
 

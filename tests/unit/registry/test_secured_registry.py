@@ -62,7 +62,7 @@ def served(folder: Path, *, has_expired: bool) -> Iterator[Site]:
         server.socket = context.wrap_socket(server.socket, server_side=True)
         # What clients say of certificates is theirs to tell.
         server.handle_error = lambda *_: None  # type: ignore[method-assign]
-        Thread(target=server.serve_forever, daemon=True).start()
+        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield Site(f"https://127.0.0.1:{server.server_address[1]}", authority.file)
         server.shutdown()
 

@@ -54,6 +54,12 @@ def page_of(name: str) -> str:
     return html_page.render_html(CASES[name])
 
 
+@cache
+def read_page(html: str) -> Page:
+    """A page, read once for all tests."""
+    return Page(html)
+
+
 @pytest.fixture(params=CASES)
 def case(request: pytest.FixtureRequest) -> tuple[ReportData, str]:
     """Each sample with its page."""
@@ -63,12 +69,12 @@ def case(request: pytest.FixtureRequest) -> tuple[ReportData, str]:
 @pytest.fixture
 def failed_page() -> Page:
     """The page of a failed day, with poison in its records and checks."""
-    return Page(page_of("failed"))
+    return read_page(page_of("failed"))
 
 
 def test_page_refers_to_nothing_outside_itself(case: tuple[ReportData, str]) -> None:
     """No address that a browser would fetch, no script, no handler, in any element of any case."""
-    for tag, attributes in Page(case[1]).elements:
+    for tag, attributes in read_page(case[1]).elements:
         assert tag not in {"script", "iframe", "object", "embed", "form", "base", "image", "img", "a"}, tag
         for name, value in attributes.items():
             assert not name.startswith("on"), (tag, name)
@@ -76,14 +82,14 @@ def test_page_refers_to_nothing_outside_itself(case: tuple[ReportData, str]) -> 
                 assert value.startswith(("data:", "#")), (tag, name, value)
             if name != "xmlns" and not name.startswith("xmlns:"):
                 assert "//" not in value, (tag, name, value)
-    style = " ".join(text for path, text in Page(case[1]).texts if "style" in path)
+    style = " ".join(text for path, text in read_page(case[1]).texts if "style" in path)
     assert "url(" not in style
     assert "@import" not in style
 
 
 def test_ids_are_unique_and_references_resolve(case: tuple[ReportData, str]) -> None:
     """Several charts on one page share no id, and every aria reference has its target."""
-    elements = Page(case[1]).elements
+    elements = read_page(case[1]).elements
     ids = [attributes["id"] for _, attributes in elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     for _, attributes in elements:
@@ -97,7 +103,7 @@ def test_ids_are_unique_and_references_resolve(case: tuple[ReportData, str]) -> 
 def test_headings_lead_through_the_page_verdict_first(case: tuple[ReportData, str]) -> None:
     """One h1, the verdict, before all else; levels never jump."""
     data, html = case
-    page = Page(html)
+    page = read_page(html)
     levels = [int(tag[1]) for tag, _ in page.elements if tag in {"h1", "h2", "h3"}]
     assert levels[0] == 1
     assert levels.count(1) == 1
@@ -133,13 +139,13 @@ def test_verdict_names_the_failed_checks(failed_page: Page) -> None:
 def test_every_check_is_listed_failed_first(case: tuple[ReportData, str]) -> None:
     """No check is left out, and verdicts are words as well as colours."""
     data, html = case
-    rows = [attributes["class"] for tag, attributes in Page(html).elements
+    rows = [attributes["class"] for tag, attributes in read_page(html).elements
             if tag == "tr" and attributes.get("class", "").startswith("check ")]  # fmt: skip
     statuses = [row.removeprefix("check ") for row in rows]
     assert sorted(statuses) == sorted(check.status for check in data.checks)
     assert statuses == [check.status for check in ordered_checks(data.checks)]
     assert {"failed", "warned", "passed"} >= set(statuses)
-    text = Page(html).text
+    text = read_page(html).text
     for check in data.checks:
         assert check.name in text
         assert check.expected in text
@@ -156,8 +162,8 @@ def test_sums_are_checked_on_the_numbers_shown() -> None:
     lossy = data.model_copy(
         update={"flow": data.flow.model_copy(update={"batch": data.flow.batch - 1_000 + 997})}
     )
-    assert Page(html_page.render_html(data)).text.count("adds up") == 3
-    text = Page(html_page.render_html(lossy)).text
+    assert read_page(html_page.render_html(data)).text.count("adds up") == 3
+    text = read_page(html_page.render_html(lossy)).text
     assert text.count("adds up") == 1
     assert "3 missing" in text
     assert "3 too many" in text
@@ -173,7 +179,7 @@ def test_a_difference_of_the_layers_that_the_audit_explained_is_no_fault() -> No
     for speed, words in ((data.flow.batch, "3 more"), (data.flow.batch - 10, "7 fewer")):
         flow = data.flow.model_copy(update={"speed": speed, "late": 3})
         changed = data.model_copy(update={"flow": flow, "checks": (*data.checks, explained)})
-        text = Page(html_page.render_html(changed)).text
+        text = read_page(html_page.render_html(changed)).text
         assert f"{words} in the speed layer: see the check layers_agree" in text
         assert "unaccounted" not in text
         assert "say otherwise" not in text
@@ -184,7 +190,7 @@ def test_a_day_that_is_not_over_is_not_accused_of_losing_what_is_not_rebuilt() -
     """Before the rebuild the batch side is empty; that is said as such, not as a loss."""
     data = sample("open")
     flow = data.flow.model_copy(update={"batch": 0, "duplicates": 0, "late": 0})
-    text = Page(html_page.render_html(data.model_copy(update={"flow": flow}))).text
+    text = read_page(html_page.render_html(data.model_copy(update={"flow": flow}))).text
     assert "not rebuilt yet" in text
     assert "unaccounted" not in text
     assert "missing" not in text
@@ -194,7 +200,7 @@ def test_certified_day_whose_numbers_disagree_says_so_at_the_top() -> None:
     """A green page never hides a sum that does not add up or a failed check."""
     data = sample()
     odd = data.model_copy(update={"flow": data.flow.model_copy(update={"bronze": data.flow.bronze + 5})})
-    verdict = Page(html_page.render_html(odd)).text.split("Event day")[0]
+    verdict = read_page(html_page.render_html(odd)).text.split("Event day")[0]
     assert "say otherwise: the records in bronze do not add up" in verdict
     assert doubts(data) == []
     broken = data.verdict.model_copy(update={"failed": 1})
@@ -204,7 +210,7 @@ def test_certified_day_whose_numbers_disagree_says_so_at_the_top() -> None:
 def test_poison_is_shown_and_harmless() -> None:
     """Markup of a record arrives as text; control and reordering characters become visible."""
     html = page_of("failed")
-    text = Page(html).text
+    text = read_page(html).text
     assert "<script" not in html
     assert "<script>alert(1)</script><img src=x onerror=alert(2)>⟨U+0000⟩⟨U+001B⟩[31m⟨U+202E⟩gnp.exe" in text
     assert "\\xff\\xfe{" in text
@@ -249,12 +255,12 @@ def test_every_text_field_is_escaped() -> None:
     assert "<img" not in html
     assert "\x00" not in html
     assert "\u202e" not in html
-    Page(html)
+    read_page(html)
 
 
 def conflicts_section(html: str) -> str:
     """What is read in the section of the conflicts; empty if there is none."""
-    text = Page(html).text
+    text = read_page(html).text
     start = text.find(" Conflicts 2 keys in conflict")
     return "" if start < 0 else text[start : text.index(" Quarantine ", start)]
 
@@ -276,7 +282,7 @@ def test_conflicts_are_shown_copy_by_copy_the_winner_first() -> None:
 
 def test_samples_say_of_how_many_conflicts_they_are() -> None:
     """A few samples of many conflicts do not look like all of them."""
-    assert "2 keys of 2,469,134 in conflict" in Page(page_of("huge")).text
+    assert "2 keys of 2,469,134 in conflict" in read_page(page_of("huge")).text
 
 
 def test_what_the_contract_forbids_to_show_is_named_without_a_value() -> None:
@@ -331,7 +337,7 @@ def test_every_reason_for_quarantine_is_explained() -> None:
 
 def test_empty_day_has_a_sentence_for_every_empty_part() -> None:
     """Nothing is drawn of nothing, and no section is silently blank."""
-    page = Page(html_page.render_html(empty("certified")))
+    page = read_page(html_page.render_html(empty("certified")))
     for sentence in (
         "Bronze holds no record yet.",
         "No record of this day, so no hours to show.",
@@ -349,7 +355,7 @@ def test_a_day_without_a_decision_gets_a_short_page(name: str) -> None:
     """What a rebuild would tell is left out; that there was none is said, and nothing is called lost."""
     data = CASES[name].model_copy(update={"duplicates_by_hour": (), "history": (), "comparison": None})
     flow = data.flow.model_copy(update={"batch": 0, "duplicates": 0, "late": 0})
-    text = Page(html_page.render_html(data.model_copy(update={"flow": flow}))).text
+    text = read_page(html_page.render_html(data.model_copy(update={"flow": flow}))).text
     assert "Readers get it from the speed layer" in text or "readers get it from the speed layer" in text
     for absent in ("Duplicates over the hours", "Lateness", "Verdicts on this day", "missing", "unaccounted"):
         assert absent not in text
@@ -357,7 +363,7 @@ def test_a_day_without_a_decision_gets_a_short_page(name: str) -> None:
 
 def test_history_tells_every_verdict_the_latest_first() -> None:
     """When, which run, why, which versions, and what changed; a repair is called so."""
-    text = Page(page_of("certified")).text
+    text = read_page(page_of("certified")).text
     history = text[text.index(" Verdicts on this day ") : text.index(" Trend over days ")]
     latest, failed, first = (history.index(run) for run in ("batch 18", "nightly-2", "nightly-1"))
     assert latest < failed < first
@@ -369,7 +375,7 @@ def test_history_tells_every_verdict_the_latest_first() -> None:
 
 def test_repairs_are_marked_in_trend_and_listed() -> None:
     """Each day that was repaired, in the table of the trend and with what the repair did to its rows."""
-    text = Page(page_of("certified")).text
+    text = read_page(page_of("certified")).text
     trend = text[text.index(" Trend over days ") :]
     assert "2 repairs of days that were certified before" in trend
     assert trend.count("certified repaired") == 2
@@ -378,7 +384,7 @@ def test_repairs_are_marked_in_trend_and_listed() -> None:
 
 def test_what_a_rebuild_changed_is_shown_by_key_with_old_and_new_values() -> None:
     """Added, removed and changed rows, with the records that they were made of, and no personal data."""
-    text = Page(page_of("certified")).text
+    text = read_page(page_of("certified")).text
     shown = text[text.index(" What this rebuild changed ") : text.index(" Verdicts on this day ")]
     assert "3 rows added 1 row removed 2 rows changed" in shown
     assert "Rows added 1 of 3, the first by key" in shown
@@ -391,7 +397,7 @@ def test_what_a_rebuild_changed_is_shown_by_key_with_old_and_new_values() -> Non
 def test_a_version_that_is_gone_is_said_in_words() -> None:
     """What the ledger still knows is shown; there is no sample, and no failure."""
     gone = Comparison(previous_version=3, batch_version=9, added=1, removed=0, changed=0, gone="It is gone.")
-    text = Page(html_page.render_html(sample().model_copy(update={"comparison": gone}))).text
+    text = read_page(html_page.render_html(sample().model_copy(update={"comparison": gone}))).text
     shown = text[text.index(" What this rebuild changed ") : text.index(" Verdicts on this day ")]
     assert "1 row added" in shown
     assert shown.endswith("It is gone.")
@@ -407,7 +413,7 @@ def test_one_day_of_trend_is_a_table_and_no_picture() -> None:
 
 def test_numbers_have_thousands_separators() -> None:
     """Billions are readable; identifiers such as offsets keep their digits together."""
-    text = Page(page_of("huge")).text
+    text = read_page(page_of("huge")).text
     assert f"{CASES['huge'].flow.bronze:,}" in text
     assert str(CASES["huge"].flow.bronze) not in text
     assert "@ 1204881" in text
@@ -418,7 +424,7 @@ def test_hours_follow_the_clock_of_the_zone(name: str, count: int) -> None:
     """A day has the hours that its zone gives it; a repeated hour is told apart."""
     data = CASES[name]
     assert len(data.duplicates_by_hour) == count
-    text = Page(page_of(name)).text
+    text = read_page(page_of(name)).text
     assert (f"This day has {count} hours" in text) == (count != 24)
     assert ("01*" in text) == (count == 25)
 
