@@ -37,13 +37,13 @@ def read_kept(spark: SparkSession, table: str, at: int, days: Sequence[date] = (
         if days:
             rows = rows.where(on_days(days))
         # Spark's `inputFiles` are those of the whole version, whatever the rows are restricted to.
-        files = files_of(spark, snapshot_at(spark, table, at), days).select("path").toLocalIterator()
+        files = small_rows(files_of(spark, snapshot_at(spark, table, at), days).select("path"))
     except AnalysisException as error:
         if error.getCondition() in _GONE:
             return None
         raise
     # Spark itself would notice in the middle of a query, with a stack trace.
-    return rows if all(HadoopFile.of_url(spark, file.path, table).exists() for file in files) else None
+    return rows if all(HadoopFile.of_url(spark, file["path"], table).exists() for file in files) else None
 
 
 def commit_hash(spark: SparkSession, table: str, at: int) -> str | None:

@@ -22,7 +22,7 @@ from pyspark.sql.types import StructField, StructType
 
 from pipelines.delta.commits import leave_files
 from pipelines.delta.epochs import Stamp
-from pipelines.delta.log import delta_log
+from pipelines.delta.log import delta_log, files_of
 from pipelines.delta.transaction_numbers import newest_number
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.schema_paths import flat, optional
@@ -79,8 +79,8 @@ class Transaction:
         self._inner.readWholeTable()
         if at is not None and leave_files(self.spark, self.table, at, self.version):
             return [], []
-        now = self._files(self._inner.snapshot(), days)
-        then = now.limit(0) if at is None else self._files(self._snapshot(at), days)
+        now = files_of(self.spark, self._inner.snapshot(), days)
+        then = now.limit(0) if at is None else files_of(self.spark, self._snapshot(at), days)
         return _only(then, now), _only(now, then)
 
     def differences_from(self, source: str, at: int, days: Sequence[date]) -> tuple[list[File], list[File]]:
@@ -95,8 +95,8 @@ class Transaction:
             days: the event days, sorted; at least one.
         """
         self._inner.readWholeTable()
-        there = self._files(self._snapshot_of(source, at), days)
-        here = there.limit(0) if self.version < 0 else self._files(self._inner.snapshot(), ())
+        there = files_of(self.spark, self._snapshot_of(source, at), days)
+        here = there.limit(0) if self.version < 0 else files_of(self.spark, self._inner.snapshot())
         return _only(there, here), _only(here, there)
 
     def take_columns_from(self, source: str, at: int, properties: Mapping[str, str]) -> None:
@@ -218,11 +218,6 @@ class Transaction:
             return delta_log(self.spark, table).getSnapshotAt(at, self._none, self._none, False)
         except AnalysisException as error:
             raise version_gone(table, at) from error
-
-    def _files(self, snapshot: Any, days: Sequence[date]) -> DataFrame:
-        files = DataFrame(snapshot.allFiles().toDF(), self.spark)
-        named = [day.isoformat() for day in days]
-        return files.where(F.col("partitionValues")["_event_date"].isin(named)) if named else files
 
 
 def _fitted(rows: DataFrame, table: str, schema: str) -> DataFrame:
