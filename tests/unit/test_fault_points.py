@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -47,15 +48,20 @@ def test_two_accidents_at_one_point_are_refused() -> None:
         pass
 
 
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    """All nodes of a module, which is parsed once for all tests."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
 def points_in(path: Path) -> list[str]:
     """The points that a module names."""
-    nodes = ast.walk(ast.parse(path.read_text()))
+    nodes = nodes_of(path)
     return [node.attr for node in nodes if isinstance(node, ast.Attribute) and is_named(node.value, "Point")]
 
 
 def calls(path: Path, name: str) -> list[ast.Call]:
-    nodes = ast.walk(ast.parse(path.read_text()))
-    return [node for node in nodes if isinstance(node, ast.Call) and is_named(node.func, name)]
+    return [node for node in nodes_of(path) if isinstance(node, ast.Call) and is_named(node.func, name)]
 
 
 def is_named(node: ast.AST, name: str) -> bool:
