@@ -16,7 +16,6 @@ from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.delta.epochs import Stamp, application
 from pipelines.delta.fencing import claim_table, write_fenced
 from pipelines.delta.table_properties import TOPIC_ID, WHOLE_FROM
-from pipelines.errors import OncelakeError
 from pipelines.kafka.backfill_plan import BackfillSpan
 from pipelines.kafka.backfill_run import copy_missing
 from pipelines.kafka.ingest_position import continuation
@@ -311,19 +310,10 @@ class BackfillWorld:
         """Start a backfill, and again if it is refused."""
         process = self._process(name)
 
-        def body() -> None:
-            for left in (2, 1, 0):
-                try:
-                    source = self.make_source(self)
-                    copy_missing(source, self.hold(self, process), asked, lambda _: None)
-                except OncelakeError:
-                    if not left:
-                        raise
-                    self.kernel.sleep(20, "is started again")
-                else:
-                    return
+        def job() -> None:
+            copy_missing(self.make_source(self), self.hold(self, process), asked, lambda _: None)
 
-        return self.kernel.spawn(name, process, body)
+        return self.kernel.spawn(name, process, lambda: self.kernel.work(job, times=3))
 
     def start_ingest(self, name: str, *, once: bool, batches: int = 4) -> Actor:
         """Start ingest."""

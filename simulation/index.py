@@ -12,7 +12,6 @@ from typing import Final
 from pipelines.delta.epochs import Stamp, application
 from pipelines.delta.fencing import write_fenced
 from pipelines.delta.table_properties import WHOLE_FROM
-from pipelines.errors import OncelakeError
 from pipelines.ledger.bronze_state import BronzeState
 from pipelines.ledger.index_making import folded, make_index
 from pipelines.ledger.lease_terms import LeaseTerm
@@ -142,20 +141,12 @@ class IndexWorld(NightlyWorld):
     def _run(self, name: str, work: Callable[[LeaseTerm], None], times: int) -> Actor:
         process = self._process(name)
 
-        def body() -> None:
-            for left in reversed(range(times)):
-                hold: AbstractContextManager[LeaseTerm] = IndexTables(self, process, ()).hold()
-                try:
-                    with hold as term:
-                        work(term)
-                except OncelakeError:
-                    if not left:
-                        raise
-                    self.kernel.sleep(20, "is started again")
-                else:
-                    return
+        def job() -> None:
+            hold: AbstractContextManager[LeaseTerm] = IndexTables(self, process, ()).hold()
+            with hold as term:
+                work(term)
 
-        return self.kernel.spawn(name, process, body)
+        return self.kernel.spawn(name, process, lambda: self.kernel.work(job, times))
 
     def start_night(self, name: str, times: int = 3) -> Actor:
         """Start a run that makes the index, and again while it waits for ingest."""

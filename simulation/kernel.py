@@ -215,6 +215,26 @@ class Kernel:
         actor.wake_at = self.now + seconds
         self._wait(why, (Fault.CRASH_BEFORE, Fault.STOP))
 
+    def work(self, job: Callable[[], object], times: int) -> None:
+        """Do a job, and after a refusal again, as a supervisor starts it again.
+
+        Args:
+            job: the job.
+            times: how often it is started at most.
+
+        Raises:
+            OncelakeError: it was refused each time.
+        """
+        for left in reversed(range(times)):
+            try:
+                job()
+            except OncelakeError:
+                if not left:
+                    raise
+                self.sleep(20, "is started again")
+            else:
+                return
+
     @property
     def current(self) -> Actor:
         """The actor whose turn it is."""

@@ -11,7 +11,6 @@ from datetime import date, datetime
 from functools import partial
 
 from pipelines.delta.table_properties import WHOLE_FROM
-from pipelines.errors import OncelakeError
 from pipelines.ledger.certifications import Verdict, certified_in, newest_certified
 from pipelines.steps.replay_run import run_replay
 from simulation.delta import Action, Change, ModelLog, Version
@@ -82,18 +81,10 @@ class ReplayWorld(QuarantineLake):
         """Start a replay, and again if it is refused."""
         process = self.process(name)
 
-        def body() -> None:
-            for left in reversed(range(times)):
-                try:
-                    self.replay(self.make_replay(self, process))
-                except OncelakeError:
-                    if not left:
-                        raise
-                    self.kernel.sleep(20, "is started again")
-                else:
-                    return
+        def job() -> None:
+            self.replay(self.make_replay(self, process))
 
-        return self.kernel.spawn(name, process, body)
+        return self.kernel.spawn(name, process, lambda: self.kernel.work(job, times))
 
     def _start_night(self, name: str) -> None:
         self.contracts[name] = "before" if self.setup.random() < 0.5 else "corrected"
