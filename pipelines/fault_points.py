@@ -36,6 +36,9 @@ class Point(StrEnum):
     FILES_COPIED = "files copied"
     """The serving table has the files of the certified version, and no commit of it names those it lacked."""
 
+    PARTITION_WRITTEN = "partition written"
+    """The files that replace a partition are written; no commit names them."""
+
     BATCH_LOOKED_FOR = "batch looked for"
     """A stream has found that a table lacks its micro-batch, and has not begun to write it."""
     COLUMNS_COMPARED = "columns compared"

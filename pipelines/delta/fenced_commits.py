@@ -17,12 +17,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.readwriter import DataFrameWriter
 
 from pipelines.delta.commits import commit_at
+from pipelines.delta.conflicts import retry_conflicts
 from pipelines.delta.epochs import Commit, Stamp
 from pipelines.delta.fencing import Restored, claim_table, restore_table, rows_deleted, write_fenced
 from pipelines.delta.io import days_condition
 from pipelines.delta.table_properties import keep_versions
-from pipelines.delta.transaction import Transaction
+from pipelines.delta.transaction import Transaction, require_newer
+from pipelines.fault_points import Point, reach
 from pipelines.session_settings import session_settings
+from pipelines.sql import literal
 
 USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _APPLICATION: Final = "spark.databricks.delta.write.txnAppId"
@@ -108,6 +111,33 @@ def replace_fenced(rows: DataFrame, table: str, condition: str, stamp: Stamp) ->
     """Delete the rows for which a condition holds and write others; as `replace_days_fenced`."""
     writer = _stamped(rows, stamp).mode("overwrite").option("replaceWhere", condition)
     return _written(writer, rows.sparkSession, table, stamp)
+
+
+def replace_partition_fenced(rows: DataFrame, table: str, partition: Mapping[str, str], stamp: Stamp) -> None:
+    """Write rows in place of a partition, as one commit, with one job.
+
+    Args:
+        rows: rows of the partition.
+        table: the path of a Delta table; only runs with stamps of the same application write the partition.
+        partition: the values of all partition columns.
+        stamp: what the commit carries.
+
+    Raises:
+        StaleEpoch: a later epoch has claimed the table. Nothing was written.
+        InfrastructureError: others changed the table at each try.
+    """
+    condition = " AND ".join(f"{column} = {literal(value)}" for column, value in partition.items())
+
+    def replace() -> None:
+        transaction = Transaction(rows.sparkSession, table)
+        require_newer(table, transaction.number_taken(stamp.application), stamp)
+        removed = [transaction.removed(file) for file in transaction.partition_files(partition)]
+        transaction.write(rows)
+        reach(Point.PARTITION_WRITTEN)
+        # Where it fails it may have been made all the same. VACUUM deletes files that no commit names.
+        transaction.commit(removed, stamp, "Overwrite", condition)
+
+    retry_conflicts(table, replace)
 
 
 def delete_rows_fenced(

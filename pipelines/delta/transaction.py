@@ -23,6 +23,7 @@ from pyspark.sql.types import StructField, StructType
 from pipelines.delta.commits import leave_files
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.log import delta_log, files_of
+from pipelines.delta.small_tables import listed_files
 from pipelines.delta.transaction_numbers import newest_number
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.schema_paths import flat, optional
@@ -98,6 +99,24 @@ class Transaction:
         there = files_of(self.spark, self._snapshot_of(source, at), days)
         here = there.limit(0) if self.version < 0 else files_of(self.spark, self._inner.snapshot())
         return _only(there, here), _only(here, there)
+
+    def partition_files(self, partition: Mapping[str, str]) -> list[File]:
+        """Return the files of a partition.
+
+        The commit conflicts with what others write to the table only if they remove one of these files.
+
+        Args:
+            partition: the values of all partition columns.
+        """
+        snapshot = self._inner.snapshot()
+        listed = listed_files(self.spark, self.table, snapshot)
+        if listed is None:
+            of_partition = files_of(self.spark, snapshot)
+            for column, value in partition.items():
+                of_partition = of_partition.where(F.col("partitionValues")[column] == value)
+            return _actions(of_partition)
+        files = (json.loads(file.json())["add"] for file in listed)
+        return [file for file in files if file["partitionValues"] == partition]
 
     def take_columns_from(self, source: str, at: int, properties: Mapping[str, str]) -> None:
         """Give the table the columns of a version of another one, if it has others, or is yet to be made.
@@ -239,8 +258,11 @@ def _only(files: DataFrame, others: DataFrame) -> list[File]:
     same_path = F.col("a.path") == F.col("b.path")
     # One file may be there with and without rows that were deleted since.
     same_rows = F.col("a.deletionVector").eqNullSafe(F.col("b.deletionVector"))
-    remaining = files.alias("a").join(others.alias("b"), same_path & same_rows, "left_anti")
-    texts = remaining.select(F.to_json(F.struct("*")).alias("file")).toLocalIterator()
+    return _actions(files.alias("a").join(others.alias("b"), same_path & same_rows, "left_anti"))
+
+
+def _actions(files: DataFrame) -> list[File]:
+    texts = files.select(F.to_json(F.struct("*")).alias("file")).toLocalIterator()
     return [json.loads(row["file"]) for row in texts]
 
 

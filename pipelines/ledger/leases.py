@@ -15,9 +15,10 @@ from typing import Final
 
 from pipelines.config.streams import Layer
 from pipelines.delta.epochs import Stamp, application
-from pipelines.delta.fenced_commits import claim, number_taken, replace_fenced
-from pipelines.delta.io import read, small_rows
+from pipelines.delta.fenced_commits import claim, number_taken, replace_partition_fenced
+from pipelines.delta.io import small_rows
 from pipelines.delta.reader_position_check import versions_read_ahead
+from pipelines.delta.small_tables import read_small
 from pipelines.delta.tables import exists, small_frame
 from pipelines.ledger.certifications import ensure_ledger
 from pipelines.ledger.lease_holders import HeldLease, Holder, this_process
@@ -50,7 +51,7 @@ class _DeltaLease:
 
     def write(self, held: HeldLease, stamp: Stamp) -> None:
         row = small_frame(self.pipeline.spark, [held.row(self.name)], LEASES.schema)
-        replace_fenced(row, LEASES.path(self.pipeline), rows_named(self.name), stamp)
+        replace_partition_fenced(row, LEASES.path(self.pipeline), {"pipeline": self.name}, stamp)
 
 
 class _ThisMachine:
@@ -190,5 +191,5 @@ def held_lease(pipeline: Pipeline) -> HeldLease | None:
 
 
 def _held(pipeline: Pipeline, name: str) -> HeldLease | None:
-    rows = small_rows(read(pipeline.spark, LEASES.path(pipeline)).where(rows_named(name)))
+    rows = small_rows(read_small(pipeline.spark, LEASES.path(pipeline)).where(rows_named(name)))
     return HeldLease.of_row(rows[0]) if rows else None

@@ -10,7 +10,8 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from pipelines.delta.io import append, read
+from pipelines.delta.io import append
+from pipelines.delta.small_tables import read_small
 from pipelines.delta.tables import ensure_table, exists, shape, small_frame
 from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import literal
@@ -66,7 +67,7 @@ class TableSpec:
             pipeline: The pipeline.
             at: The version of the table, if not the newest.
         """
-        return read(pipeline.spark, self.path(pipeline), at).where(rows_of(pipeline))
+        return read_small(pipeline.spark, self.path(pipeline), at).where(rows_of(pipeline))
 
     def frame(self, pipeline: Pipeline, rows: Iterable[Mapping[str, Any]]) -> DataFrame:
         """Return a few rows of a pipeline as the table has them.

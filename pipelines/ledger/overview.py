@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.io import read, small_rows
+from pipelines.delta.io import small_rows
+from pipelines.delta.small_tables import read_small
 from pipelines.delta.tables import conform, exists
 from pipelines.ledger.certifications import Verdict, newest, standing
 from pipelines.ledger.lease_holders import Holder
@@ -150,7 +151,7 @@ class _Tables:
             return None
         names = [config.name for config in self._configs]
         # A table of an earlier release lacks columns.
-        return conform(read(self._spark, path), spec.schema).where(F.col("pipeline").isin(names))
+        return conform(read_small(self._spark, path), spec.schema).where(F.col("pipeline").isin(names))
 
 
 def _collected(rows: DataFrame | None) -> list[dict[str, Any]]:

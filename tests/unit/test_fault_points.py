@@ -192,11 +192,11 @@ def test_patching_private_names_is_detected(line: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "patch.setattr(leases, 'replace_fenced', die)",
+        "patch.setattr(leases, 'replace_partition_fenced', die)",
         "patch.setattr(Publisher, '__call__', die)",
         "patch.setattr(time, 'sleep', die)",
         "patch.setattr('tenacity.nap.time.sleep', die)",
-        "patch.object(leases, 'replace_fenced', die)",
+        "patch.object(leases, 'replace_partition_fenced', die)",
         "lake._ingested = numbers",
     ],
 )

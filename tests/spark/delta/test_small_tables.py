@@ -1,0 +1,219 @@
+"""A small table is read as Delta reads it, whatever happened to its folder, and by fewer jobs."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.delta.epochs import Stamp
+from pipelines.delta.fenced_commits import claim, replace_partition_fenced
+from pipelines.delta.io import append, read, replace_rows
+from pipelines.delta.log import newest_snapshot
+from pipelines.delta.small_tables import listed_files, read_small
+from pipelines.delta.table_properties import set_table_property
+from pipelines.delta.transaction import StaleEpoch
+from pipelines.fault_points import Point, armed
+from pipelines.session_settings import session_settings
+from pipelines.spark.session import forget_tables
+from tests.support.accidents import once
+
+DELETION_VECTORS = "delta.enableDeletionVectors"
+
+
+def rows_of(spark: SparkSession, pipeline: str, *numbers: int) -> DataFrame:
+    values = ", ".join(f"('{pipeline}', {number})" for number in numbers)
+    return spark.sql(f"SELECT * FROM VALUES {values} AS _(pipeline, n)")  # noqa: S608 - numbers and a name
+
+
+def contents(rows: DataFrame) -> list[tuple[str, int]]:
+    return sorted((row["pipeline"], row["n"]) for row in rows.toLocalIterator())
+
+
+def listed(spark: SparkSession, table: Path) -> set[str] | None:
+    files = listed_files(spark, str(table), newest_snapshot(spark, str(table)))
+    return None if files is None else {str(file.path()) for file in files}
+
+
+def files_by_delta(spark: SparkSession, table: Path) -> set[str]:
+    return {str(file.path()) for file in newest_snapshot(spark, str(table)).allFiles().collectAsList()}
+
+
+def commit_by_hand(table: Path, version: int, *actions: dict[str, object]) -> None:
+    lines = [json.dumps(action) for action in ({"commitInfo": {"operation": "TEST"}}, *actions)]
+    (table / f"_delta_log/{version:020d}.json").write_text("\n".join(lines))
+
+
+def added(path: str) -> dict[str, object]:
+    file = {"path": path, "partitionValues": {"pipeline": "a"}, "size": 1, "modificationTime": 1}
+    return {"add": {**file, "dataChange": True}}
+
+
+@pytest.fixture(autouse=True)
+def _lists_by_statistics(spark: SparkSession) -> Iterator[None]:
+    """Let Delta list files as it does in jobs; sessions of tests have it list them all."""
+    with session_settings(spark, {"spark.databricks.delta.stats.skipping": "true"}):
+        yield
+
+
+@pytest.fixture
+def table(spark: SparkSession, tmp_path: Path) -> Path:
+    """A table of two partitions."""
+    path = tmp_path / "a table%41"
+    rows = rows_of(spark, "a", *range(6)).unionByName(rows_of(spark, "b", 1))
+    rows.write.format("delta").partitionBy("pipeline").save(str(path))
+    return path
+
+
+def test_any_history_is_read_as_delta_reads_it(spark: SparkSession, table: Path) -> None:
+    path, random = str(table), Random(7)  # noqa: S311 - nothing here is secret
+    delta = DeltaTable.forPath(spark, path)
+    changes: list[Callable[[], object]] = [
+        lambda: append(rows_of(spark, random.choice("ab"), random.randrange(99)), path),
+        lambda: replace_rows(rows_of(spark, "a", *random.sample(range(99), 3)), path, "pipeline = 'a'"),
+        lambda: delta.delete(f"n % 5 = {random.randrange(5)}"),
+        lambda: delta.update("n % 4 = 1", {"n": "n + 1"}),
+        lambda: delta.optimize().executeCompaction(),
+        lambda: delta.restoreToVersion(random.randrange(1, 3)),
+        lambda: spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES (p = '{random.random()}')"),
+    ]
+    for change in [*changes, *random.choices(changes, k=6)]:
+        change()
+        assert listed(spark, table) == files_by_delta(spark, table)
+        assert contents(read_small(spark, path)) == contents(read(spark, path))
+    newest = newest_snapshot(spark, path).version()
+    assert contents(read_small(spark, path, newest)) == contents(read(spark, path))
+    assert contents(read_small(spark, path, 2)) == contents(read(spark, path, 2))
+    # Of a log with a checkpoint, as of one that nobody has read so far, Delta lists the files.
+    assert list((table / "_delta_log").glob("*.checkpoint*.parquet"))
+    moved = table.rename(table.with_name("moved"))
+    assert listed(spark, moved) == files_by_delta(spark, moved)
+    append(rows_of(spark, "a", 100), str(moved))
+    assert listed(spark, moved) == files_by_delta(spark, moved)
+
+
+def jobs_of(spark: SparkSession, group: str) -> int:
+    return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
+
+
+def test_a_new_version_is_read_without_listing_files_by_a_job(spark: SparkSession, table: Path) -> None:
+    jobs = []
+    for reading in (read_small, read):
+        append(rows_of(spark, "a", 7), str(table))
+        spark.sparkContext.setJobGroup(reading.__name__, "")
+        reading(spark, str(table)).where("pipeline = 'a'").toArrow()
+        jobs.append(jobs_of(spark, reading.__name__))
+        spark.sparkContext.setJobGroup("", "")
+    assert jobs[0] < jobs[1]
+
+
+def put_back(backup: Path, table: Path) -> None:
+    """Put a backup in the place of a table, but for later checksums, which nobody deletes."""
+    checksums = {file: file.read_bytes() for file in (table / "_delta_log").glob("[0-9]*.crc")}
+    shutil.rmtree(table)
+    shutil.copytree(backup, table)
+    for file, text in checksums.items():
+        if not file.exists():
+            file.write_bytes(text)
+
+
+@pytest.mark.parametrize("is_new_process", [True, False])
+@pytest.mark.parametrize("commits_after", [0, 1, 2, 3])
+def test_a_folder_that_was_put_back_is_read_as_it_is(
+    spark: SparkSession, table: Path, commits_after: int, is_new_process: bool
+) -> None:
+    """The versions that were listed are made again by other commits; Delta's checksums are of the first."""
+    path = str(table)
+    backup = shutil.copytree(table, table.with_name("backup"))
+    for number in (50, 51):
+        append(rows_of(spark, "a", number), path)
+        assert listed(spark, table) == files_by_delta(spark, table)
+    put_back(backup, table)
+    if is_new_process:
+        forget_tables()
+    numbers = range(60, 60 + commits_after)
+    for number in numbers:
+        append(rows_of(spark, "b", number), path)
+    rows = [*(("a", number) for number in range(6)), ("b", 1)]
+    assert contents(read_small(spark, path)) == [*rows, *(("b", number) for number in numbers)]
+    assert listed(spark, table) == files_by_delta(spark, table)
+
+
+def test_a_table_that_took_the_place_of_another_is_read(spark: SparkSession, table: Path) -> None:
+    append(rows_of(spark, "a", 50), str(table))
+    read_small(spark, str(table))
+    other = table.with_name("other")
+    for mode in ("append", "append", "append"):
+        rows_of(spark, "b", 70).write.format("delta").mode(mode).partitionBy("pipeline").save(str(other))
+    put_back(other, table)
+    forget_tables()
+    assert contents(read_small(spark, str(table))) == [("b", 70)] * 3
+
+
+def test_a_table_with_deletion_vectors_is_read(spark: SparkSession, table: Path) -> None:
+    set_table_property(spark, str(table), DELETION_VECTORS, "true")
+    DeltaTable.forPath(spark, str(table)).delete("n = 3")
+    assert listed(spark, table) is None
+    assert contents(read_small(spark, str(table))) == contents(read(spark, str(table)))
+
+
+def test_many_files_are_left_to_delta(spark: SparkSession, table: Path) -> None:
+    commit_by_hand(table, 1, *(added(f"{number}.parquet") for number in range(494)))
+    assert listed(spark, table) == files_by_delta(spark, table)
+    commit_by_hand(table, 2, *(added(f"further-{number}.parquet") for number in range(9)))
+    assert listed(spark, table) is None
+    moved = table.rename(table.with_name("moved"))
+    assert listed(spark, moved) is None
+
+
+def test_after_many_commits_delta_is_asked_again(spark: SparkSession, table: Path) -> None:
+    before = listed(spark, table)
+    for version in range(1, 60):
+        commit_by_hand(table, version)
+    assert listed(spark, table) == before == files_by_delta(spark, table)
+
+
+@pytest.mark.parametrize(
+    "action", [{"remove": {"path": "unknown.parquet", "dataChange": True, "deletionTimestamp": 1}}, None]
+)
+def test_a_commit_that_cannot_be_followed_is_left_to_delta(
+    spark: SparkSession, table: Path, action: dict[str, object] | None
+) -> None:
+    before = listed(spark, table)
+    commit_by_hand(table, 1, *([action] if action else []))
+    if action is None:
+        (table / f"_delta_log/{1:020d}.json").write_text("")
+    assert listed(spark, table) in {None, frozenset(before or ())}
+    assert contents(read_small(spark, str(table))) == contents(read(spark, str(table)))
+
+
+@pytest.mark.parametrize("deletion_vectors", ["false", "true"])
+def test_a_partition_is_replaced_and_the_others_stay(
+    spark: SparkSession, table: Path, deletion_vectors: str
+) -> None:
+    path = str(table)
+
+    def replace(number: int) -> None:
+        replace_partition_fenced(
+            rows_of(spark, "a", number), path, {"pipeline": "a"}, Stamp("run", number, f"note {number}")
+        )
+
+    set_table_property(spark, path, DELETION_VECTORS, deletion_vectors)
+    append(rows_of(spark, "a", 6), path)
+    # What another writes to its own partition meanwhile is no conflict.
+    with armed(Point.PARTITION_WRITTEN, once(lambda: append(rows_of(spark, "b", 2), path))):
+        replace(10)
+    assert contents(read(spark, path)) == [("a", 10), ("b", 1), ("b", 2)]
+    before = set(table.rglob("*.parquet"))
+    with pytest.raises(StaleEpoch):
+        replace(10)
+    assert set(table.rglob("*.parquet")) == before
+    later = once(lambda: claim(spark, path, Stamp("run", 20, "later")))
+    for accident in (later, lambda: None):
+        with armed(Point.PARTITION_WRITTEN, accident), pytest.raises(StaleEpoch):
+            replace(11)
+    assert contents(read(spark, path)) == [("a", 10), ("b", 1), ("b", 2)]
