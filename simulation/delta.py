@@ -212,6 +212,10 @@ class ModelTransaction:
         self._reads |= {str(day) for day in days}
         return [file for file in self._read.files.values() if file["day"] in self._reads]
 
+    def partition_files(self, partition: Mapping[str, str]) -> list[File]:
+        """Return the files of a partition; the commit conflicts with what removes one of them."""
+        return [file for file in self._read.files.values() if file["day"] in partition.values()]
+
     def differences(self, at: int | None, days: Sequence[date]) -> tuple[list[File], list[File]]:
         """Return files that only a version has, and those that only the table has now."""
         self._reads.add(ALL)

@@ -14,7 +14,7 @@ from pipelines.audit.recount import BronzeDay, BronzeFacts
 from pipelines.config.loader import load_config
 from pipelines.delta.conflicts import retry_conflicts
 from pipelines.delta.epochs import Commit, Stamp, application
-from pipelines.delta.fencing import claim_table, restore_table, write_fenced
+from pipelines.delta.fencing import claim_table, replace_partition, restore_table, write_fenced
 from pipelines.delta.table_properties import CERTIFIED
 from pipelines.delta.transaction import File
 from pipelines.errors import InfrastructureError
@@ -33,7 +33,7 @@ from pipelines.ledger.runs import Step
 from pipelines.nightly.commit_order import steps
 from pipelines.nightly.night_run import NightPlan, NightRun
 from pipelines.nightly.rebuild_plan import Due
-from simulation.delta import ModelLog, ModelTable
+from simulation.delta import Action, ModelLog, ModelTable, ModelTransaction
 from simulation.kernel import Kernel, Process, Schedule, Violation
 
 CONFIG: Final = load_config("flights", environ={})
@@ -92,8 +92,12 @@ class ModelLeases:
 
     def write(self, held: HeldLease, stamp: Stamp) -> None:
         """Write the row by a commit that carries a stamp."""
-        table = self._table
-        write_fenced(table, table.saver(stamp, [self.name], lambda: [table.log.file(self.name, held)]), stamp)
+        log = self._table.log
+
+        def write(transaction: ModelTransaction) -> list[Action]:
+            return [transaction.added(log.file(self.name, held))]
+
+        replace_partition(self._table, {"pipeline": self.name}, write, stamp)
 
 
 class ModelTables:

@@ -140,20 +140,20 @@ def _overtaken(schedule: Schedule, setup: Random, **wrong: Any) -> World:
 
 UPKEEP: Final = (
     Planted(
-        "the first whole day is set without an epoch", 143, partial(_overtaken, make_upkeep=_SaidWithoutEpoch)
+        "the first whole day is set without an epoch", 247, partial(_overtaken, make_upkeep=_SaidWithoutEpoch)
     ),
 )
 RETENTION: Final = (
     _upkeep("unread records go", 64, _UnreadGo),
-    _upkeep("unresolved records go", 18, _UnresolvedGo),
+    _upkeep("unresolved records go", 14, _UnresolvedGo),
     _upkeep("days that are not certified go", 0, _UncertifiedGo),
-    _upkeep("records are not compared with verdicts", 115, _CountsNotCompared),
-    _upkeep("records go while a backfill brings some", 299, _BesideBackfills),
+    _upkeep("records are not compared with verdicts", 22, _CountsNotCompared),
+    _upkeep("records go while a backfill brings some", 230, _BesideBackfills),
     _upkeep("the first whole day is set when records are gone", 0, _SaidAfterwards),
-    _upkeep("the certified version is not restored", 83, _NotRestored),
-    _upkeep("readers are not asked before files go", 0, _ReadersNotAsked),
-    _upkeep("files go that were removed since readers were asked", 121, _AllRemovedGo),
-    _upkeep("the age of files counts from VACUUM", 410, _CountedFromVacuum),
-    _upkeep("all earlier days are taken for certified", 295, _EarlierAreCertified),
-    Planted("days are rebuilt of which records are gone", 24, partial(_world, tables=_Cut)),
+    _upkeep("the certified version is not restored", 22, _NotRestored),
+    _upkeep("readers are not asked before files go", 5, _ReadersNotAsked),
+    _upkeep("files go that were removed since readers were asked", 13, _AllRemovedGo),
+    _upkeep("the age of files counts from VACUUM", 364, _CountedFromVacuum),
+    _upkeep("all earlier days are taken for certified", 83, _EarlierAreCertified),
+    Planted("days are rebuilt of which records are gone", 258, partial(_world, tables=_Cut)),
 )

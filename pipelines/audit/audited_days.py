@@ -174,13 +174,11 @@ class AuditedDays:
         return recount.doubled_keys(of_days, self.pipeline.contract, self.pipeline.horizon)
 
     @cached_property
-    def quarantine_facts(self) -> recount.QuarantineFacts | None:
-        """What the quarantine says of the broken records of bronze; None where there is no quarantine yet."""
+    def lacking_in_quarantine(self) -> int | None:
+        """Broken records of bronze that are not in quarantine; None where there is no quarantine yet."""
         if not exists(self.pipeline.spark, self.pipeline.table("quarantine")):
             return None
-        if not self.bronze.broken:
-            return recount.QuarantineFacts()
-        return recount.quarantine_facts(self.records, self._quarantine)
+        return recount.lacking_in_quarantine(self.records, self._quarantine) if self.bronze.broken else 0
 
     @cached_property
     def _batch(self) -> DataFrame:

@@ -248,35 +248,15 @@ def records_without_row(
     return records.join(stood, same_event(contract, horizon), "left_anti")
 
 
-@dataclass(frozen=True)
-class QuarantineFacts:
-    """What the quarantine says of Kafka records that break the contract.
-
-    Attributes:
-        lacking: Records that are not in quarantine.
-        replayed: Records that were replayed by another contract, so that readers had their events.
-    """
-
-    lacking: int = 0
-    replayed: int = 0
-
-
-def quarantine_facts(records: DataFrame, quarantine: DataFrame) -> QuarantineFacts:
-    """Compare the records that break the contract with the quarantine.
+def lacking_in_quarantine(records: DataFrame, quarantine: DataFrame) -> int:
+    """Return how many Kafka records break the contract and are not in quarantine.
 
     Args:
         records: a frame made by `audit_columns`.
         quarantine: the rows of the quarantine.
     """
     broken = records.where(~F.col(VALID)).select(*COORDINATES).distinct()
-    # A speed layer that was made anew has quarantined a record once more.
-    is_replayed = F.bool_and(F.col("_status") == "replayed").alias("replayed")
-    known = quarantine.groupBy(*COORDINATES).agg(is_replayed)
-    counts = broken.join(known, [*COORDINATES], "left").agg(
-        F.count_if(F.col("replayed").isNull()).alias("lacking"),
-        F.count_if("replayed").alias("replayed"),
-    )
-    return QuarantineFacts(**small_rows(counts)[0])
+    return broken.join(quarantine.select(*COORDINATES), list(COORDINATES), "left_anti").count()
 
 
 def distinct_offsets(bronze: DataFrame, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:

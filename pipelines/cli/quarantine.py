@@ -205,20 +205,13 @@ def _of_gone(done: Replay[Any]) -> list[str]:
 @quarantine.command()
 @common_options
 @_filters
-@click.option(
-    "--status",
-    type=click.Choice(["open", "replayed"]),
-    default="open",
-    show_default=True,
-    help="Only records with this status; replayed: accept that a later contract removes their events.",
-)
-@click.option("--all", "everything", is_flag=True, help="Discard all records with the status.")
+@click.option("--all", "everything", is_flag=True, help="Discard all unresolved records.")
 @_dry_run
-def discard(status: str, everything: bool, dry_run: bool, **options: Any) -> None:
-    """Mark records as discarded. They stay in the table, and in bronze."""
-    selection, common = _split(options, status)
-    if (selection == Selection(status)) != everything:
-        raise click.UsageError(f"expected either a filter, or --all to discard all {status} records")
+def discard(everything: bool, dry_run: bool, **options: Any) -> None:
+    """Mark unresolved records as discarded. They stay in the table, and in bronze."""
+    selection, common = _split(options, "open")
+    if (selection == Selection()) != everything:
+        raise click.UsageError("expected either a filter, or --all to discard all unresolved records")
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
         return {"counts": {"records": step.discard(pipeline, run_id, selection, dry_run=dry_run)}}

@@ -17,15 +17,21 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.readwriter import DataFrameWriter
 
 from pipelines.delta.commits import commit_at
-from pipelines.delta.conflicts import retry_conflicts
 from pipelines.delta.epochs import Commit, Stamp
-from pipelines.delta.fencing import Restored, claim_table, restore_table, rows_deleted, write_fenced
+from pipelines.delta.fencing import (
+    Restored,
+    claim_table,
+    partition_condition,
+    replace_partition,
+    restore_table,
+    rows_deleted,
+    write_fenced,
+)
 from pipelines.delta.io import days_condition
+from pipelines.delta.log import is_divided_by, newest_snapshot
 from pipelines.delta.table_properties import keep_versions
-from pipelines.delta.transaction import Transaction, require_newer
-from pipelines.fault_points import Point, reach
+from pipelines.delta.transaction import Transaction
 from pipelines.session_settings import session_settings
-from pipelines.sql import literal
 
 USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _APPLICATION: Final = "spark.databricks.delta.write.txnAppId"
@@ -124,20 +130,19 @@ def replace_partition_fenced(rows: DataFrame, table: str, partition: Mapping[str
 
     Raises:
         StaleEpoch: a later epoch has claimed the table. Nothing was written.
-        InfrastructureError: others changed the table at each try.
+        InfrastructureError: others changed columns or properties of the table at each try.
+        DeltaConcurrentModificationException: others, who hold no epoch, changed the partition meanwhile.
     """
-    condition = " AND ".join(f"{column} = {literal(value)}" for column, value in partition.items())
+    spark = rows.sparkSession
+    if not is_divided_by(newest_snapshot(spark, table), [*partition]):
+        replace_fenced(rows, table, partition_condition(partition), stamp)
+        return
 
-    def replace() -> None:
-        transaction = Transaction(rows.sparkSession, table)
-        require_newer(table, transaction.number_taken(stamp.application), stamp)
-        removed = [transaction.removed(file) for file in transaction.partition_files(partition)]
+    def write(transaction: Transaction) -> tuple[()]:
         transaction.write(rows)
-        reach(Point.PARTITION_WRITTEN)
-        # Where it fails it may have been made all the same. VACUUM deletes files that no commit names.
-        transaction.commit(removed, stamp, "Overwrite", condition)
+        return ()
 
-    retry_conflicts(table, replace)
+    replace_partition(_Table(spark, table), partition, write, stamp)
 
 
 def delete_rows_fenced(

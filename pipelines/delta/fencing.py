@@ -12,11 +12,19 @@ from typing import Any, NamedTuple, Protocol
 from pipelines.delta.conflicts import TABLE_CHANGED, retry_conflicts
 from pipelines.delta.epochs import Commit, Stamp
 from pipelines.delta.io import days_condition
-from pipelines.delta.transaction import File, raising_stale_epoch, stale_epoch_error
+from pipelines.delta.transaction import File, raising_stale_epoch, require_newer, stale_epoch_error
+from pipelines.fault_points import Point, reach
+from pipelines.sql import literal
 
 
 class FencedTransaction(Protocol):
     """A transaction on the newest version of a table."""
+
+    def number_taken(self, application: str) -> int:
+        """Return the last number taken of an application; the commit conflicts with a further one."""
+
+    def partition_files(self, partition: Mapping[str, str]) -> list[File]:
+        """Return the files of a partition; the commit conflicts with what removes one of them."""
 
     def differences(self, at: int | None, days: Sequence[date]) -> tuple[list[File], list[File]]:
         """Return files that only a version has, and those that only the table has now."""
@@ -129,6 +137,46 @@ def write_fenced(table: FencedTable, save: Callable[[], None], stamp: Stamp) -> 
     if not versions:
         raise stale_epoch_error(table.path)
     return versions[0]
+
+
+def replace_partition(
+    table: FencedTable,
+    partition: Mapping[str, str],
+    write: Callable[[Any], Sequence[Any]],
+    stamp: Stamp,
+) -> None:
+    """Replace a partition that only runs write whose stamps are of one application, as one commit.
+
+    What conflicts is a further number of that application. A row that somebody deletes meanwhile, without a
+    number, is not written again. Where the commit fails, it may have been made all the same, so what was
+    written for it stays until `VACUUM`.
+
+    Args:
+        table: the table.
+        partition: the values of all partition columns.
+        write: writes the rows by a transaction; returns the actions that add them, if it does not keep them.
+        stamp: what the commit carries.
+
+    Raises:
+        StaleEpoch: the table has taken the number of the stamp, or a later one. Nothing was replaced.
+        InfrastructureError: others changed columns or properties of the table at each try.
+        DeltaConcurrentModificationException: others, who hold no epoch, changed the partition meanwhile.
+    """
+
+    def replace() -> None:
+        transaction = table.begin()
+        require_newer(table.path, transaction.number_taken(stamp.application), stamp)
+        removed = [transaction.removed(file) for file in transaction.partition_files(partition)]
+        actions = [*removed, *write(transaction)]
+        reach(Point.PARTITION_WRITTEN)
+        transaction.commit(actions, stamp, "Overwrite", partition_condition(partition))
+
+    retry_conflicts(table.path, replace, TABLE_CHANGED, table.pause)
+
+
+def partition_condition(partition: Mapping[str, str]) -> str:
+    """Return the SQL condition that holds for the rows of a partition."""
+    return " AND ".join(f"{column} = {literal(value)}" for column, value in partition.items())
 
 
 def restore_table(table: FencedTable, to: int | None, stamp: Stamp, days: Sequence[date] = ()) -> Restored:

@@ -107,7 +107,8 @@ class IdempotentWriter:
     def draft(self, rows: DataFrame) -> DraftedRows:
         """Write the rows of a micro-batch to files that no reader sees before `commit`."""
         transaction = Transaction(rows.sparkSession, self.table)
-        return DraftedRows(transaction, transaction.write(rows))
+        transaction.write(rows)
+        return DraftedRows(transaction, transaction.written_rows())
 
     def commit(self, draft: DraftedRows, batch: int, **notes: int | None) -> None:
         """Make what was drafted a part of the table.

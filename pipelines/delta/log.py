@@ -1,11 +1,14 @@
 """Delta's own view of a table's log, by its classes."""
 
+import json
 from collections.abc import Sequence
 from datetime import date
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+
+_MAPPING: Final = "delta.columnMapping.mode"
 
 
 def delta_log(spark: SparkSession, path: str) -> Any:
@@ -27,6 +30,13 @@ def newest_snapshot(spark: SparkSession, path: str) -> Any:
     log = delta_log(spark, path)
     # Scala's default arguments are methods of their own.
     return log.update(*(getattr(log, f"update$default${number}")() for number in (1, 2, 3)))
+
+
+def is_divided_by(snapshot: Any, columns: Sequence[str]) -> bool:
+    """Return whether the files of a table are divided by columns that the log calls by these names."""
+    metadata = json.loads(snapshot.metadata().json())["metaData"]
+    is_mapped = metadata.get("configuration", {}).get(_MAPPING, "none") != "none"
+    return not is_mapped and metadata["partitionColumns"] == [*columns]
 
 
 def files_of(spark: SparkSession, snapshot: Any, days: Sequence[date] = ()) -> DataFrame:

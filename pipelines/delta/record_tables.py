@@ -39,7 +39,8 @@ _FORGOTTEN: Final = f"{FORGOTTEN} struct<at: timestamp, event_time: timestamp>"
 _LOOKED_UP: Final = ("_topic", "_partition", "_offset", "_kafka_timestamp", "_ingested_at", f"{FORGOTTEN}.at")
 QUARANTINE: Final = (
     f"{_ENVELOPE}, {ORIGIN_COLUMNS}, _reason string, _column string, _found string, _contract_version string,"
-    " _quarantined_at timestamp, _status string, _attempts int, _tried_at timestamp"
+    " _quarantined_at timestamp, _status string, _attempts int, _tried_at timestamp,"
+    " _replayed_by string"
 )
 
 

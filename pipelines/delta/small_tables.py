@@ -7,10 +7,13 @@ version are those of an earlier one, changed by the commits since, which are sma
 """
 
 import hashlib
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.delta.commits import action_in
@@ -19,8 +22,27 @@ from pipelines.delta.log import delta_log, newest_snapshot
 from pipelines.delta.time_travel import commit_file
 
 _MOST_FILES: Final = 500
+# Of a list Delta skips no file by its statistics.
+_MOST_BYTES: Final = 64 * 1024 * 1024
 _MOST_COMMITS: Final = 50
 _MOST_TABLES: Final = 200
+# With deletion vectors a path may stand for several states of a file. What is not known is taken for that.
+_READER_FEATURES: Final = {"timestampNtz", "typeWidening", "v2Checkpoint", "vacuumProtocolCheck"}
+# A path that has other spellings: absolute, or with characters that are encoded.
+_AMBIGUOUS: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:|.*%")
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file of a table.
+
+    Attributes:
+        action: Delta's `AddFile`.
+        size: its bytes.
+    """
+
+    action: Any
+    size: int
 
 
 @dataclass(frozen=True)
@@ -30,12 +52,17 @@ class _Listing:
     Attributes:
         version: the version; -1 before the first one.
         commit: the hash of the commit that made it, which no other commit shares; empty before the first one.
-        files: Delta's `AddFile` of each file, by its path as the log has it.
+        files: the files by path.
     """
 
     version: int
     commit: str
-    files: Mapping[str, Any]
+    files: Mapping[str, _File]
+
+    @property
+    def is_small(self) -> bool:
+        """Whether there is little to read."""
+        return len(self.files) <= _MOST_FILES and sum(f.size for f in self.files.values()) <= _MOST_BYTES
 
 
 _NOTHING: Final = _Listing(-1, "", {})
@@ -45,7 +72,7 @@ _listings: Final[dict[tuple[str, str], _Listing]] = {}
 
 
 def read_small(spark: SparkSession, table: str, at: int | None = None) -> DataFrame:
-    """Return a Delta table as a frame, as `pipelines.delta.io.read` does, sooner if it has few files.
+    """Return a Delta table as a frame, as `pipelines.delta.io.read` does, sooner if it is small.
 
     Args:
         spark: the session.
@@ -62,7 +89,7 @@ def read_small(spark: SparkSession, table: str, at: int | None = None) -> DataFr
 
 
 def listed_files(spark: SparkSession, table: str, snapshot: Any) -> list[Any] | None:
-    """Return the files of a version of a table; None if only Delta can list them.
+    """Return the files of a version of a table; None if Delta has to list them.
 
     Args:
         spark: the session.
@@ -72,24 +99,45 @@ def listed_files(spark: SparkSession, table: str, snapshot: Any) -> list[Any] | 
     Returns:
         Delta's `AddFile` of each.
     """
-    # With them a path may stand for several states of a file, and Delta reads none of them from a list.
-    if int(snapshot.version()) < 0 or '"deletionVectors"' in snapshot.protocol().json():
-        return None
     key = (str(spark.sparkContext.applicationId), table)
-    listing = _followed(spark, table, _listings.get(key), int(snapshot.version()))
-    listing = listing or _first(spark, table, snapshot)
-    if listing is None:
+    known = _listings.get(key)
+    try:
+        listing = _listing(spark, table, snapshot, known)
+    except Py4JJavaError:
+        # Of what cannot be read Delta may need nothing, and else says so itself.
+        listing = None
+    if listing is None or not listing.is_small:
         return None
-    if len(_listings) >= _MOST_TABLES:
-        _listings.clear()
-    _listings[key] = listing
-    return list(listing.files.values())
+    if listing is not known:
+        if len(_listings) >= _MOST_TABLES:
+            _listings.clear()
+        _listings[key] = listing
+    return [file.action for file in listing.files.values()]
+
+
+def _listing(spark: SparkSession, table: str, snapshot: Any, known: _Listing | None) -> _Listing | None:
+    """Return the files of a version, by what is known of an earlier one if that helps."""
+    version = int(snapshot.version())
+    if version < 0 or not _reader_features(snapshot) <= _READER_FEATURES:
+        return None
+    listing = _followed(spark, table, known, version) or _first(spark, table, snapshot)
+    if listing is None or listing is known:
+        return listing
+    # The folder may have been replaced while its commits were read one after the other.
+    segment = newest_snapshot(spark, table).logSegment()
+    return listing if segment.equals(snapshot.logSegment()) else None
+
+
+def _reader_features(snapshot: Any) -> set[str]:
+    protocol = json.loads(snapshot.protocol().json())["protocol"]
+    mapped = {"columnMapping"} if protocol["minReaderVersion"] == 2 else set()
+    return {*protocol.get("readerFeatures", ()), *mapped}
 
 
 def _first(spark: SparkSession, table: str, snapshot: Any) -> _Listing | None:
     """Return the files of a version without an earlier listing; None if these are many."""
-    version = int(snapshot.version())
-    if int(snapshot.logSegment().checkpointProvider().version()) < 0 and (
+    version, segment = int(snapshot.version()), snapshot.logSegment()
+    if int(segment.checkpointProvider().version()) < 0 and (
         listing := _followed(spark, table, _NOTHING, version)
     ):
         return listing
@@ -97,12 +145,15 @@ def _first(spark: SparkSession, table: str, snapshot: Any) -> _Listing | None:
     checksum = snapshot.checksumOpt()
     if checksum.isDefined() and checksum.get().numFiles() > _MOST_FILES:
         return None
+    deltas = segment.deltas()
+    if any(deltas.apply(number).getLen() == 0 for number in range(deltas.size())):
+        # Delta takes a commit without a byte for an empty one, until somebody repairs it.
+        return None
     commit = _hash(commit_file(spark, table, version).text())
     files = snapshot.allFiles().limit(_MOST_FILES + 1).collectAsList()
-    # The folder may be replaced at any moment.
-    if files.size() > _MOST_FILES or not commit or commit != _hash(commit_file(spark, table, version).text()):
+    if not commit or any(_AMBIGUOUS.match(file.path()) for file in files):
         return None
-    return _Listing(version, commit, {str(file.path()): file for file in files})
+    return _Listing(version, commit, {str(file.path()): _File(file, int(file.size())) for file in files})
 
 
 def _followed(spark: SparkSession, table: str, base: _Listing | None, version: int) -> _Listing | None:
@@ -117,23 +168,40 @@ def _followed(spark: SparkSession, table: str, base: _Listing | None, version: i
     # In a folder that was replaced or restored from a backup, the version was made by another commit.
     if base.version >= 0 and _hash(commit_file(spark, table, base.version).text()) != base.commit:
         return None
-    jvm: Any = spark.sparkContext._jvm
+    if version == base.version:
+        return base
     files, commit = dict(base.files), base.commit
     for at in range(base.version + 1, version + 1):
         text = commit_file(spark, table, at).text()
-        if not text:
-            return None
-        commit = _hash(text)
-        lines = [line for line in text.split("\n") if line]
         try:
-            actions = [(action_in(line), line) for line in lines]
-            for removed in (action["remove"] for action, _ in actions if "remove" in action):
-                del files[removed["path"]]
-            for added, line in ((action["add"], line) for action, line in actions if "add" in action):
-                files[added["path"]] = jvm.org.apache.spark.sql.delta.actions.Action.fromJson(line)
+            _apply(spark, text or "", files)
         except (ValueError, KeyError):
             return None
-    return _Listing(version, commit, files) if len(files) <= _MOST_FILES else None
+        commit = _hash(text)
+    return _Listing(version, commit, files)
+
+
+def _apply(spark: SparkSession, text: str, files: dict[str, _File]) -> None:
+    """Change files by the actions of a commit.
+
+    Raises:
+        ValueError: the commit is damaged, or what it says of a file cannot be followed.
+        KeyError: it removes a file that is not there, or lacks a part.
+    """
+    jvm: Any = spark.sparkContext._jvm
+    actions = [(action_in(line), line) for line in text.split("\n") if line]
+    if not actions:
+        raise ValueError("no action")
+    for action, _ in actions:
+        if "remove" in action:
+            del files[action["remove"]["path"]]
+    for action, line in actions:
+        if "add" in action:
+            path = str(action["add"]["path"])
+            if _AMBIGUOUS.match(path):
+                raise ValueError("a path of several spellings")
+            added = jvm.org.apache.spark.sql.delta.actions.Action.fromJson(line)
+            files[path] = _File(added, int(action["add"]["size"]))
 
 
 def _hash(text: str | None) -> str:

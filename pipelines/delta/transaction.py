@@ -168,17 +168,23 @@ class Transaction:
         action = self._delta.actions.Action.fromJson(json.dumps({"metaData": metadata}))
         self._inner.updateMetadata(action, False)
 
-    def write(self, rows: DataFrame) -> int:
-        """Write the files of rows that the commit adds to the table; once. Return how many rows these are.
+    def write(self, rows: DataFrame) -> None:
+        """Write the files of rows that the commit adds to the table; once.
 
         Raises:
             SourceError: the table has not the columns of the rows.
-            ConfigError: Delta is told not to count what it writes.
         """
         rows = _fitted(rows, self.table, self._inner.metadata().schemaString())
         # It takes Spark's settings from the session of the thread.
         self._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(rows.sparkSession._jsparkSession)
         self._written = self._inner.writeFiles(rows._jdf)
+
+    def written_rows(self) -> int:
+        """Return how many rows were written.
+
+        Raises:
+            ConfigError: Delta is told not to count what it writes.
+        """
         metric = self._inner.getMetric("numOutputRows")
         if not metric.isDefined():
             raise ConfigError(f"{_METRICS}: found false, expected true, by which rows are counted; remove it")

@@ -126,7 +126,8 @@ class SparkBackfillLake(SparkIngestState, SystemClock):
 
     def write(self, draft: Transaction, records: DataFrame, at: datetime) -> int:
         """Write records as of a moment to files that no commit names; return how many."""
-        return draft.write(records.withColumn("_ingested_at", F.lit(at)))
+        draft.write(records.withColumn("_ingested_at", F.lit(at)))
+        return draft.written_rows()
 
     def newest_since(self, moment: datetime) -> datetime | None:
         """Return the newest ingestion in bronze, of those since a moment."""

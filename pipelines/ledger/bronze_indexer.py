@@ -1,9 +1,7 @@
 """Make the index of bronze from what has come since it was made last, decoded as everywhere else."""
 
-import hashlib
 import logging
 from dataclasses import dataclass, fields
-from datetime import date
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
@@ -25,14 +23,13 @@ from pipelines.ledger.bronze_state import (
     records_in,
     require_indexed_offsets,
 )
-from pipelines.ledger.decoding import decode_all
+from pipelines.ledger.decoding import decode_all, decoding_key
 from pipelines.ledger.forgotten import emptied_in, forgotten_by, is_emptied, with_event_time
 from pipelines.ledger.index_making import make_index
 from pipelines.ledger.leases import Lease
 from pipelines.ledger.ops_tables import BRONZE_INDEX, rows_of
-from pipelines.ledger.schema_lookup import ask_again, learned_late
+from pipelines.ledger.schema_lookup import ask_again
 from pipelines.records.decode import ERROR, EVENT_DATE, VALID
-from pipelines.records.decoder import contract_text
 from pipelines.records.send_time import sent_at
 from pipelines.records.watermark import clock
 from pipelines.spark.failures import first_line
@@ -42,45 +39,8 @@ _COMMIT: Final = "_commit_version"
 # Kafka's `TimestampType` of a record to which the broker gave its own time when it wrote it.
 _LOG_APPEND_TIME: Final = 1
 _OF_DAY: Final = ("kind", "commit", "ingested_at", "day", "reason")
-# To be raised whenever the same contract comes to decode otherwise.
-_RULES: Final = 6
-_SETTINGS: Final = (
-    "spark.sql.ansi.enabled",
-    "spark.sql.caseSensitive",
-    "spark.sql.legacy.timeParserPolicy",
-    "spark.sql.session.timeZone",
-)
 
 _log = logging.getLogger(__name__)
-
-
-def decoding_key(pipeline: Pipeline, identity: str, whole_from: date | None) -> str:
-    """Return a text that is another one when records may be decoded to something else.
-
-    Args:
-        pipeline: The pipeline.
-        identity: the id of bronze, see `bronze_state.bronze_id`.
-        whole_from: the first day of which retention has removed nothing.
-    """
-    spark, config, contract = pipeline.spark, pipeline.config, pipeline.contract
-    jvm: Any = spark.sparkContext._jvm
-    decoding = (
-        _RULES,
-        (identity, whole_from),
-        spark.version,
-        [spark.conf.get(setting) for setting in _SETTINGS],
-        contract_text(contract, config.decode.max_future),
-        contract.day_time_zone,
-        # A zone changes its rules by a decree, and gets them with another Java.
-        jvm.java.time.ZoneId.of(contract.day_time_zone).getRules().hashCode(),
-        contract.conditions,
-        contract.value_format,
-        config.registry.url if config.registry else None,
-        # As numbers where they are some: so they were when indexes that are there were made.
-        tuple(int(i) if i.isdigit() else i for i in learned_late(pipeline)),
-        *forgotten_by(pipeline),
-    )
-    return hashlib.sha256(repr(decoding).encode()).hexdigest()[:16]
 
 
 def index_bronze(
@@ -250,7 +210,7 @@ def _index_build(pipeline: Pipeline, version: int) -> _IndexBuild:
     is_same = indexed is not None and continues(spark, bronze, indexed)
     name = bronze_id(bronze, indexed, is_same=is_same)
     ask_again(pipeline)
-    made_for = decoding_key(pipeline, name, bronze.whole_from)
+    made_for = decoding_key(pipeline, (name, bronze.whole_from), *forgotten_by(pipeline))
     return _IndexBuild(pipeline, bronze, stored, indexed, is_same, name, made_for)
 
 

@@ -1,13 +1,15 @@
 """Decodes records of bronze by the schemas that they name."""
 
+import hashlib
 import logging
+from typing import Any, Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.errors import InfrastructureError
 from pipelines.formats.registered_formats import names_schemas, wire_format_of
-from pipelines.ledger.schema_lookup import Named, learn, learn_named, most_named
+from pipelines.ledger.schema_lookup import Named, learn, learn_named, learned_late, most_named
 from pipelines.ledger.writer_schemas import (
     NO_ID,
     UNKNOWN,
@@ -17,10 +19,49 @@ from pipelines.ledger.writer_schemas import (
     kept_schemas,
 )
 from pipelines.records.decode import decode
+from pipelines.records.decoder import contract_text
 from pipelines.registry.wire_format import NO_SCHEMAS, NO_WRITERS, Writers, ordered_ids
 from pipelines.spark.pipeline import Pipeline
 
+# To be raised whenever the same contract comes to decode otherwise.
+_RULES: Final = 6
+_SETTINGS: Final = (
+    "spark.sql.ansi.enabled",
+    "spark.sql.caseSensitive",
+    "spark.sql.legacy.timeParserPolicy",
+    "spark.sql.session.timeZone",
+)
+
 _log = logging.getLogger(__name__)
+
+
+def decoding_key(pipeline: Pipeline, table: tuple[object, ...] = (), *changes: str) -> str:
+    """Return a text that is another one when records may be decoded to something else.
+
+    Args:
+        pipeline: The pipeline.
+        table: says which table the records are from, if that is to make it another one.
+        changes: say what has changed records of the table, likewise.
+    """
+    spark, config, contract = pipeline.spark, pipeline.config, pipeline.contract
+    jvm: Any = spark.sparkContext._jvm
+    decoding = (
+        _RULES,
+        table,
+        spark.version,
+        [spark.conf.get(setting) for setting in _SETTINGS],
+        contract_text(contract, config.decode.max_future),
+        contract.day_time_zone,
+        # A zone changes its rules by a decree, and gets them with another Java.
+        jvm.java.time.ZoneId.of(contract.day_time_zone).getRules().hashCode(),
+        contract.conditions,
+        contract.value_format,
+        config.registry.url if config.registry else None,
+        # As numbers where they are some: so they were when indexes that are there were made.
+        tuple(int(i) if i.isdigit() else i for i in learned_late(pipeline)),
+        *changes,
+    )
+    return hashlib.sha256(repr(decoding).encode()).hexdigest()[:16]
 
 
 def decode_all(

@@ -18,7 +18,8 @@ from pyspark.sql import functions as F
 from pipelines.delta.conflicts import retry_conflicts
 from pipelines.delta.io import read
 from pipelines.delta.record_tables import require_table
-from pipelines.records.decode import COORDINATES
+from pipelines.records.decode import COORDINATES, ERROR
+from pipelines.records.decoder import ERROR_PARTS
 from pipelines.spark.pipeline import Pipeline
 
 # A record with the status `open` is unresolved.
@@ -89,6 +90,24 @@ def update_unresolved(pipeline: Pipeline, chosen: DataFrame, changes: Mapping[st
         InfrastructureError: others changed the same rows at each try.
     """
     update_rows(pipeline, chosen, "open", changes)
+
+
+def mark_broken(pipeline: Pipeline, records: DataFrame, status: str = "open") -> None:
+    """Give rows the reason for which the contract refuses their records now; they are unresolved then.
+
+    Args:
+        pipeline: The pipeline.
+        records: the records, as `decode` gives them.
+        status: the status of the rows that are changed.
+
+    Raises:
+        InfrastructureError: others changed the same rows at each try.
+    """
+    error = {f"_{part}": F.col(f"{ERROR}.{part}") for part in ERROR_PARTS}
+    errors = records.select(*COORDINATES, *(value.alias(f"_new{name}") for name, value in error.items()))
+    changes: dict[str, str | Column] = {name: F.col(f"o._new{name}") for name in error}
+    changes["_contract_version"] = F.lit(pipeline.contract.version)
+    update_rows(pipeline, errors, status, changes | tried("open"))
 
 
 def update_rows(

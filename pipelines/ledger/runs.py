@@ -24,7 +24,7 @@ class RunRecorder:
 
     Attributes:
         days: the days that the run works on; more may be added after the first step.
-        warnings: what could not be written down, as text.
+        warnings: what people should know, e.g. what could not be written down.
     """
 
     def __init__(self, pipeline: Pipeline, run_id: str, days: list[date]) -> None:

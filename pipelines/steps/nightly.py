@@ -31,6 +31,7 @@ from pipelines.ledger.certifications import (
 )
 from pipelines.ledger.forgotten_places import require_forgotten
 from pipelines.ledger.leases import Lease, lease
+from pipelines.ledger.replayed_records import reopen_refused
 from pipelines.ledger.retention_properties import first_complete_day, require_complete_days
 from pipelines.ledger.runs import RunRecorder, Step
 from pipelines.nightly.commit_order import steps
@@ -126,7 +127,7 @@ class _Tables:
 
     @property
     def warnings(self) -> list[str]:
-        """What could not be recorded."""
+        """What people should know, beside the days."""
         return self._steps.warnings
 
     def plan(self) -> NightPlan:
@@ -135,6 +136,8 @@ class _Tables:
         certified = certified_in(ledger)
         require_certified(pipeline, certified)
         require_forgotten(pipeline)
+        if refused := reopen_refused(pipeline):
+            self._steps.warnings.append(refused)
         with self.step("seal") as detail:
             index = seal(pipeline, self.requested_days[-1], self._lease)
             # Upkeep may have removed records since the run began, and ingest may have begun. Each says so

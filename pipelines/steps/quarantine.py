@@ -12,7 +12,7 @@ from pipelines.delta.io import small_rows
 from pipelines.delta.record_tables import require_table
 from pipelines.delta.tables import version
 from pipelines.ledger.leases import lease
-from pipelines.ledger.quarantine import Selection, picked, update_rows
+from pipelines.ledger.quarantine import Selection, picked, update_unresolved
 from pipelines.records.decode import COORDINATES
 from pipelines.records.redaction import shown_found
 from pipelines.report.model.records import QuarantineExample, QuarantineReason
@@ -128,14 +128,14 @@ def _as_text(moment: Column) -> Column:
 
 
 def discard(pipeline: Pipeline, run_id: str, selection: Selection, *, dry_run: bool) -> int:
-    """Mark records as given up: unresolved ones are not replayed, and replayed ones may leave their days.
+    """Mark unresolved records as given up; they no longer count as unresolved, and are not replayed.
 
     Nothing else changes: a rebuild that finds them valid under a later contract takes them in.
 
     Args:
         pipeline: The pipeline.
         run_id: the holder of the lease meanwhile.
-        selection: which records, unresolved or replayed ones.
+        selection: which of the unresolved records.
         dry_run: count, and change nothing.
 
     Returns:
@@ -146,5 +146,5 @@ def discard(pipeline: Pipeline, run_id: str, selection: Selection, *, dry_run: b
     if not dry_run:
         with lease(pipeline, run_id):
             changes = {"_status": F.lit("discarded"), "_tried_at": F.current_timestamp()}
-            update_rows(pipeline, chosen, selection.status or "open", changes)
+            update_unresolved(pipeline, chosen, changes)
     return chosen.count()

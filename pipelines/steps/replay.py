@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import date
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.delta.epochs import Stamp
@@ -13,26 +13,25 @@ from pipelines.delta.event_tables import ensure_speed
 from pipelines.delta.fenced_commits import append_fenced, claim
 from pipelines.delta.io import on_days, read, small_rows
 from pipelines.delta.reader_position_check import require_not_read_ahead
-from pipelines.delta.record_tables import require_table
+from pipelines.delta.record_tables import ensure_quarantine, require_table
 from pipelines.delta.stream_check import refuse_lost_speed
 from pipelines.delta.tables import exists, version
 from pipelines.ledger.certifications import Certified, certified
-from pipelines.ledger.decoding import decode_all
+from pipelines.ledger.decoding import decode_all, decoding_key
 from pipelines.ledger.forgotten_places import places
 from pipelines.ledger.leases import Lease, lease
 from pipelines.ledger.ops_tables import CERTIFICATIONS
-from pipelines.ledger.quarantine import Selection, picked, tried, update_unresolved
+from pipelines.ledger.quarantine import Selection, mark_broken, picked, tried, update_unresolved
+from pipelines.ledger.replayed_records import REPLAYED_BY
 from pipelines.ledger.retention_properties import first_rebuildable_day
 from pipelines.records.decode import (
     COORDINATES,
     ENVELOPE,
-    ERROR,
     EVENT_DATE,
     ORIGIN,
     VALID,
     valid,
 )
-from pipelines.records.decoder import ERROR_PARTS
 from pipelines.records.dedup import (
     right_side_columns,
     same_event,
@@ -110,6 +109,7 @@ def _lake(pipeline: Pipeline, run_id: str, selection: Selection, *, dry_run: boo
         refuse_lost_speed(pipeline)
         require_not_read_ahead(pipeline, "speed")
         ensure_speed(pipeline)
+        ensure_quarantine(pipeline)
     return _Lake(pipeline, run_id, selection)
 
 
@@ -188,14 +188,11 @@ class _Lake:
 
     def mark_replayed(self, events: DataFrame, days: Sequence[date] | None = None) -> None:
         of_days = events if days is None else events.where(on_days(days))
-        update_unresolved(self.pipeline, of_days.select(*COORDINATES), tried("replayed"))
+        changes = {**tried("replayed"), REPLAYED_BY: F.lit(decoding_key(self.pipeline))}
+        update_unresolved(self.pipeline, of_days.select(*COORDINATES), changes)
 
     def mark_broken(self, records: DataFrame) -> None:
-        error = {f"_{part}": F.col(f"{ERROR}.{part}") for part in ERROR_PARTS}
-        errors = records.select(*COORDINATES, *(value.alias(f"_new{name}") for name, value in error.items()))
-        changes: dict[str, str | Column] = {name: F.col(f"o._new{name}") for name in error}
-        changes["_contract_version"] = F.lit(self.pipeline.contract.version)
-        update_unresolved(self.pipeline, errors, changes | tried("open"))
+        mark_broken(self.pipeline, records)
 
     def rebuild(self, days: Sequence[date]) -> Rebuild:
         return rebuild(self.pipeline, self.run_id, days)

@@ -100,7 +100,8 @@ def test_the_tables_of_records_and_events_have_their_columns() -> None:
     bronze = f"{_ENVELOPE}, {_ORIGIN}, _kafka_timestamp_type int"
     quarantine = (
         f"{_ENVELOPE}, {_ORIGIN}, _reason string, _column string, _found string, _contract_version string,"
-        " _quarantined_at timestamp, _status string, _attempts int, _tried_at timestamp"
+        " _quarantined_at timestamp, _status string, _attempts int, _tried_at timestamp,"
+        " _replayed_by string"
     )
     assert columns(bronze) <= columns(BRONZE)
     assert columns(quarantine) <= columns(QUARANTINE)

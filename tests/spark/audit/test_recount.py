@@ -1,4 +1,4 @@
-"""Keys that stand more than once, and broken records that were replayed, held against plain Python."""
+"""Keys that stand more than once, held against plain Python."""
 
 from collections import Counter
 from datetime import date, timedelta
@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.audit.recount import QuarantineFacts, doubled_keys, quarantine_facts
+from pipelines.audit.recount import doubled_keys
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.tables import shape, small_frame
 
@@ -32,21 +32,3 @@ def test_rows_are_doubled_by_a_row_of_their_key_within_the_horizon(
     )
     assert expected
     assert doubled_keys(small_frame(spark, of_row, shape(columns)), contract, horizon) == expected
-
-
-def test_a_broken_record_counts_as_replayed_if_each_row_of_it_does(spark: SparkSession) -> None:
-    """A speed layer that was made anew has quarantined some records once more."""
-    statuses = [[], ["open"], ["discarded"], ["replayed"], ["replayed", "replayed"], ["replayed", "open"]]
-    coordinates = [{"_topic": "flights", "_partition": 0, "_offset": n} for n in range(len(statuses) + 1)]
-    columns = "_topic string, _partition int, _offset bigint"
-    records = [{**each, "_valid": each["_offset"] == len(statuses)} for each in coordinates]
-    rows = [
-        {**each, "_status": status}
-        for each, of_record in zip(coordinates, [*statuses, ["replayed"]], strict=True)
-        for status in of_record
-    ]
-    facts = quarantine_facts(
-        small_frame(spark, records * 2, shape(f"{columns}, _valid boolean")),
-        small_frame(spark, rows, shape(f"{columns}, _status string")),
-    )
-    assert facts == QuarantineFacts(lacking=1, replayed=2)

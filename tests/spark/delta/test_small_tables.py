@@ -10,6 +10,7 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
+from pipelines.delta.conflicts import CONFLICTS
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.fenced_commits import claim, replace_partition_fenced
 from pipelines.delta.io import append, read, replace_rows
@@ -128,6 +129,9 @@ def test_a_folder_that_was_put_back_is_read_as_it_is(
 ) -> None:
     """The versions that were listed are made again by other commits; Delta's checksums are of the first."""
     path = str(table)
+    if is_new_process:
+        # Its first list is then that of a checkpoint.
+        set_table_property(spark, path, "delta.checkpointInterval", "1")
     backup = shutil.copytree(table, table.with_name("backup"))
     for number in (50, 51):
         append(rows_of(spark, "a", number), path)
@@ -152,6 +156,32 @@ def test_a_table_that_took_the_place_of_another_is_read(spark: SparkSession, tab
     put_back(other, table)
     forget_tables()
     assert contents(read_small(spark, str(table))) == [("b", 70)] * 3
+
+
+def test_a_commit_that_was_empty_until_it_was_repaired_is_read(spark: SparkSession, table: Path) -> None:
+    """Delta takes it for a commit that does nothing, and others write after it."""
+    append(rows_of(spark, "a", 50), str(table))
+    append(rows_of(spark, "b", 51), str(table))
+    commit = table / f"_delta_log/{1:020d}.json"
+    text = commit.read_text()
+    commit.with_name(f".{commit.name}.crc").unlink()
+    commit.write_text("")
+    forget_tables()
+    assert contents(read_small(spark, str(table))) == contents(read(spark, str(table)))
+    commit.write_text(text)
+    forget_tables()
+    assert contents(read_small(spark, str(table))) == contents(read(spark, str(table)))
+    assert ("a", 50) in contents(read_small(spark, str(table)))
+
+
+@pytest.mark.parametrize("spelling", ["file:{table}/{path}", "{table}/{path}", "a%40b/{path}"])
+def test_a_path_that_has_other_spellings_is_left_to_delta(
+    spark: SparkSession, table: Path, spelling: str
+) -> None:
+    """As an engine may write it."""
+    assert listed(spark, table)
+    commit_by_hand(table, 1, added(spelling.format(table=table, path="part.parquet")))
+    assert listed(spark, table) is None
 
 
 def test_a_table_with_deletion_vectors_is_read(spark: SparkSession, table: Path) -> None:
@@ -191,29 +221,49 @@ def test_a_commit_that_cannot_be_followed_is_left_to_delta(
     assert contents(read_small(spark, str(table))) == contents(read(spark, str(table)))
 
 
+def replace_a(spark: SparkSession, table: Path, number: int) -> None:
+    stamp = Stamp("run", number, f"note {number}")
+    replace_partition_fenced(rows_of(spark, "a", number), str(table), {"pipeline": "a"}, stamp)
+
+
+def test_a_row_that_somebody_deletes_meanwhile_is_not_written_again(spark: SparkSession, table: Path) -> None:
+    delete = once(lambda: DeltaTable.forPath(spark, str(table)).delete("pipeline = 'a'"))
+    with armed(Point.PARTITION_WRITTEN, delete), pytest.raises(CONFLICTS):
+        replace_a(spark, table, 10)
+    assert contents(read(spark, str(table))) == [("b", 1)]
+
+
+@pytest.mark.parametrize("partitions", [[], ["pipeline"]])
+def test_a_partition_is_replaced_whatever_the_log_calls_it(
+    spark: SparkSession, tmp_path: Path, partitions: list[str]
+) -> None:
+    """A copy that somebody has made: without partitions, or with names of columns that are not in files."""
+    path = tmp_path / "copy"
+    writer = rows_of(spark, "a", 1, 2).unionByName(rows_of(spark, "b", 1)).write.format("delta")
+    mapped = {"delta.columnMapping.mode": "name"} if partitions else {}
+    writer.partitionBy(*partitions).options(**mapped).save(str(path))
+    for number in (10, 11):
+        replace_a(spark, path, number)
+    assert contents(read(spark, str(path))) == [("a", 11), ("b", 1)] == contents(read_small(spark, str(path)))
+
+
 @pytest.mark.parametrize("deletion_vectors", ["false", "true"])
 def test_a_partition_is_replaced_and_the_others_stay(
     spark: SparkSession, table: Path, deletion_vectors: str
 ) -> None:
     path = str(table)
-
-    def replace(number: int) -> None:
-        replace_partition_fenced(
-            rows_of(spark, "a", number), path, {"pipeline": "a"}, Stamp("run", number, f"note {number}")
-        )
-
     set_table_property(spark, path, DELETION_VECTORS, deletion_vectors)
     append(rows_of(spark, "a", 6), path)
     # What another writes to its own partition meanwhile is no conflict.
     with armed(Point.PARTITION_WRITTEN, once(lambda: append(rows_of(spark, "b", 2), path))):
-        replace(10)
+        replace_a(spark, table, 10)
     assert contents(read(spark, path)) == [("a", 10), ("b", 1), ("b", 2)]
     before = set(table.rglob("*.parquet"))
     with pytest.raises(StaleEpoch):
-        replace(10)
+        replace_a(spark, table, 10)
     assert set(table.rglob("*.parquet")) == before
     later = once(lambda: claim(spark, path, Stamp("run", 20, "later")))
     for accident in (later, lambda: None):
         with armed(Point.PARTITION_WRITTEN, accident), pytest.raises(StaleEpoch):
-            replace(11)
+            replace_a(spark, table, 11)
     assert contents(read(spark, path)) == [("a", 10), ("b", 1), ("b", 2)]
