@@ -1,26 +1,21 @@
 """What is forgotten is gone from every layer, stays gone, and no audit holds it against the day."""
 
 import itertools
-import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import date
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
-from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.cli.forget import summary_of
 from pipelines.cli.job_runner import JobFailed
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import append, read
 from pipelines.delta.record_tables import BRONZE
-from pipelines.delta.table_properties import TOPIC_ID, WHOLE_FROM, set_table_property, table_property, to_hex
+from pipelines.delta.table_properties import WHOLE_FROM, set_table_property, table_property
 from pipelines.delta.tables import ensure_table, shape, version
 from pipelines.delta.upkeep import change_rows
 from pipelines.errors import AuditFailed, InfrastructureError, SourceError
@@ -30,31 +25,40 @@ from pipelines.ledger.certifications import history
 from pipelines.ledger.forgotten import forgetting_commits
 from pipelines.ledger.forgotten_places import emptied_on_arrival, places
 from pipelines.ledger.quarantine import Selection
-from pipelines.lineage.key_filter import asked_key
-from pipelines.lineage.searches import OfKey, again
+from pipelines.lineage.searches import again
 from pipelines.nightly.rebuild_plan import due_days
 from pipelines.nightly.verdicts import NightFailed
 from pipelines.spark.failures import explain_stream_failure
 from pipelines.steps import forget as forgetting
 from pipelines.steps import rebuild as rebuilding
 from pipelines.steps import speed as speed_layer
-from pipelines.steps.forget import Forgotten, ForgottenCounts, forget, forget_and_rebuild
+from pipelines.steps.forget import Forgotten, ForgottenCounts
 from pipelines.steps.maintain import maintain
 from pipelines.steps.nightly import nightly
 from pipelines.steps.replay import replay
-from pipelines.steps.serving import read_serving
 from pipelines.steps.speed import SpeedCounts
 from pipelines.steps.validate import validate
 from tests.support.accidents import dying
+from tests.support.forgotten_lakes import (
+    ASKED,
+    DECIDED,
+    LAYERS,
+    STREAMED,
+    checks,
+    files_with,
+    fill,
+    forget_again,
+    forget_key,
+    layers,
+    of,
+    said_by_commits,
+    served,
+    values_kept,
+    who_is_in,
+)
 from tests.support.lake_copies import copied, lake_in, put_back
-from tests.support.lakes import Lake, Record
+from tests.support.lakes import Lake
 from tests.support.nights import LATER, ONE, THREE, TWO, on, run, stream
-
-WHO = "N-FORGET-ME"
-ASKED = ("carrier=UA", "flight=1")
-DECIDED = ("batch/flights", "ops/certifications")
-STREAMED = ("speed/flights", "quarantine/flights", "ops/checkpoints/flights")
-LAYERS = ("bronze", "quarantine", "speed", "batch")
 
 
 @dataclass(frozen=True)
@@ -98,88 +102,6 @@ def after(filled: Lake, tmp_path_factory: pytest.TempPathFactory) -> AfterForget
 def forgotten(after: AfterForget, tmp_path: Path) -> Lake:
     """A copy of the lake in which flight 1 is forgotten."""
     return copied(after.lake, tmp_path / "lake")
-
-
-def forget_key(lake: Lake, *given: str, dry_run: bool = False) -> tuple[Forgotten, dict[str, Any]]:
-    search = OfKey(lake.pipeline, asked_key(lake.contract, given))
-    result = forget_and_rebuild(lake.pipeline, "forget", search, dry_run=dry_run)
-    return result.forgotten, summary_of(lake.config, result, dry_run=dry_run)
-
-
-def forget_again(lake: Lake) -> ForgottenCounts:
-    search = again(lake.pipeline)
-    assert search is not None
-    return forget(lake.pipeline, "again", search, dry_run=False).counts
-
-
-def of(day: int, number: int, **changes: Any) -> Record:
-    """A departure that is to be forgotten."""
-    return on(day, number, tailnum=WHO, **changes)
-
-
-def fill(lake: Lake) -> None:
-    """A certified day and an uncertified one, both with events of flight 1, broken ones among them."""
-    forged = Record(None, headers=[("oncelake.forgotten", b"1"), ("_forgotten", b"1")])
-    lake.ingest(
-        [
-            *(of(1, 1), on(1, 2), of(1, 1, sent=LATER), of(1, 1, distance=-1.0)),
-            *(Record(b"poison"), forged, of(1, 7)),
-        ]
-    )
-    # As ingest does it with Kafka's id.
-    set_table_property(lake.spark, lake.config.table("bronze"), TOPIC_ID, to_hex("the topic's id"))
-    lake.ingest([of(2, 1), on(2, 3)])
-    stream(lake)
-    run(lake, ONE)
-
-
-def layers(lake: Lake) -> list[int]:
-    """How many rows each layer has."""
-    return [lake.count(layer) for layer in LAYERS]
-
-
-def served(lake: Lake) -> list[int]:
-    return sorted(row["flight"] for row in read_serving(lake.pipeline).toLocalIterator())
-
-
-def checks(lake: Lake, day: date) -> dict[str, str]:
-    """The outcome of each integrity check in the newest run on a day."""
-    rows = read(lake.spark, lake.config.ops_table("validation_results")).where(f"day = DATE'{day}'")
-    ordered = rows.where("kind = 'integrity'").orderBy("checked_at")
-    return {row["name"]: row["status"] for row in ordered.toLocalIterator()}
-
-
-def values_kept(lake: Lake) -> set[str]:
-    """What the results of the night before quote, but for counts."""
-    rows = read(lake.spark, lake.config.ops_table("validation_results")).where("run_id = 'run'")
-    said = rows.selectExpr("result", "nullif(detail, '') AS detail").toLocalIterator()
-    return {each for row in said for each in row if each is not None}
-
-
-def who_is_in(lake: Lake, layer: str) -> int:
-    """Rows in which the name still stands, as a column or in the bytes of a record."""
-    value = "CAST(value AS STRING)" if layer in ("bronze", "quarantine") else "tailnum"
-    return lake.table(layer).where(f"contains({value}, '{WHO}')").count()
-
-
-def files_with(folder: Path) -> list[str]:
-    """The data files, those of the change feed among them, in which the name still stands."""
-    found = []
-    for path in folder.rglob("*.parquet"):
-        if path.parent.name != "_delta_log":
-            columns = pq.ParquetFile(path).read().to_pydict().values()
-            if any(WHO in str(value) for values in columns for value in values):
-                found.append(str(path))
-    return found
-
-
-def said_by_commits(lake: Lake, layer: Any) -> set[str]:
-    """The operations on a table, and the words of their conditions."""
-    history = DeltaTable.forPath(lake.spark, lake.config.table(layer)).history().toLocalIterator()
-    said = set[str]()
-    for row in history:
-        said |= {row["operation"], *re.findall("[a-z_]+", str(row["operationParameters"].get("predicate")))}
-    return said
 
 
 def test_what_is_forgotten_is_gone_from_every_layer_as_the_dry_run_has_told(

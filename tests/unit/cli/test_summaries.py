@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import cast
 
@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pipelines.audit.audit import Audit
 from pipelines.audit.rebuild_diff import Changes
 from pipelines.audit.recount import BronzeDay, BronzeFacts
-from pipelines.cli import publish, rack
+from pipelines.cli import rack
 from pipelines.cli.checkpoint import summary_of as summary_of_reset
 from pipelines.cli.forget import summary_of as summary_of_forgotten
 from pipelines.cli.job_runner import JobFailed
@@ -37,8 +37,6 @@ from pipelines.lineage.offset_comparison import BronzeOffsets, OffsetDifference
 from pipelines.lineage.searches import Searched
 from pipelines.nightly.rebuild_plan import Due
 from pipelines.nightly.verdicts import NightResult, Run, decide, night_result
-from pipelines.publishing.cluster_advice import ClusterFacts
-from pipelines.publishing.settings import sink_of
 from pipelines.racks.advice import advise, crossing
 from pipelines.racks.reassignment import reassignment, spread
 from pipelines.racks.topology import Partition, TopicReplicas
@@ -46,15 +44,11 @@ from pipelines.racks.traffic import RackTraffic
 from pipelines.retention.blockers import RetentionBlocker
 from pipelines.retention.removal_terms import Removal
 from pipelines.retention.upkeep_run import FoldedIndex, KeptFiles, LeftOver, OldRows, TableFiles
-from pipelines.spark.checkpoints import QueryFiles
 from pipelines.steps.checkpoints import CheckpointReset
 from pipelines.steps.forget import ForgetResult, Forgotten, ForgottenCounts
 from pipelines.steps.ingest import IngestResult, PartitionRead
 from pipelines.steps.maintain import Upkeep
 from pipelines.steps.metrics import WrittenMetrics
-from pipelines.steps.publish import PublishedStream, PublishingDiagnosis, PublishingStatus
-from pipelines.steps.publish_days import PublishedDays
-from pipelines.steps.publish_reset import PublishingReset
 from pipelines.steps.quarantine import QuarantinedRecord, QuarantineGroup
 from pipelines.steps.racks import MeasuredTraffic, PlannedMoves, RackDiagnosis
 from pipelines.steps.rebuild import Rebuild
@@ -364,83 +358,6 @@ def test_a_reset_tells_what_was_moved_and_what_the_stream_does_next() -> None:
     assert anew.startswith("speed_stream rebuilds speed layer and quarantine from bronze")
     assert [line.split(":")[0] for line in more] == ["publish_stream has read the table that was moved"]
     assert summary_of_reset(config, CheckpointReset("speed", {}))["lines"][1:] == [anew]
-
-
-def test_the_status_of_publishing_tells_both_sides_and_what_is_left() -> None:
-    sink = sink_of(PUBLISHING)
-    files = QueryFiles("lake/publish", "q", 3, 3)
-    told = publish.summary_of_status(
-        PUBLISHING, PublishingStatus(sink, files, {0: 3, 1: 4}, [ONE, TWO], [ONE], None)
-    )
-    assert told["checkpoint"] == {"query": "q", "next_batch": 3, "in_flight": 3}
-    assert (told["waiting_days"], told["unsent_days"]) == (["2013-01-01", "2013-01-02"], ["2013-01-01"])
-    assert (told["slots"], told["agrees"], told["problem"]) == ({"0": 3, "1": 4}, True, None)
-    *lines, unsent, last = told["lines"]
-    assert lines == [
-        f"{sink.name} -> topic out, 2 slots",
-        "checkpoint lake/publish: query q, next micro-batch 3, micro-batch 3 is begun",
-        "slot 0: next micro-batch 3",
-        "slot 1: next micro-batch 4",
-        "certified, and changes not sent yet: 2 days from 2013-01-01 to 2013-01-02",
-    ]
-    assert unsent.endswith("--from 2013-01-01 --to 2013-01-01")
-    assert last == "checkpoint and cluster agree"
-    new = PublishingStatus(sink, QueryFiles("lake/publish", None, 0, None), {}, [], [], "it does not fit")
-    told = publish.summary_of_status(PUBLISHING, new)
-    assert (told["agrees"], told["problem"]) == (False, "it does not fit")
-    assert told["lines"][1:] == [
-        "checkpoint lake/publish: does not exist yet",
-        "the cluster has no progress of this sink",
-        "problem: it does not fit",
-    ]
-
-
-def test_what_was_published_is_counted_and_what_nobody_has_sent_is_told() -> None:
-    done = PublishedDays({ONE: 1200, TWO: None})
-    assert publish.summary_of_days(done) == {
-        "counts": {"days": 1, "rows": 1200, "days_done_before": 1},
-        "lines": ["2013-01-01: 1,200 rows published", "2013-01-02: published before"],
-    }
-    stream = PublishedStream(rows=3, slots_done_before=1, batches=2, unsent=(TWO,))
-    told = publish.summary_of_stream(PUBLISHING, stream)
-    assert json.dumps(told["counts"]) == '{"rows": 3, "slots_done_before": 1, "batches": 2}'
-    assert told["unsent_days"] == ["2013-01-02"]
-    assert told["lines"][0].startswith(
-        "1 certified day(s) from 2013-01-02 to 2013-01-02 are not on the topic"
-    )
-    assert publish.summary_of_stream(PUBLISHING, PublishedStream(0, 0, 0, ()))["lines"] == []
-
-
-def test_the_doctor_of_publishing_shows_what_the_cluster_tells_and_what_is_wrong() -> None:
-    facts = ClusterFacts(3, {"offsets.retention.minutes": timedelta(days=7)}, {"a": "b"}, {"out": 3})
-    told = publish.summary_of_diagnosis(PublishingDiagnosis("out", facts, ["it is odd"]))
-    assert told == {
-        "limits": {"offsets.retention.minutes": "1 week"},
-        "settings": {"a": "b"},
-        "replicas": {"out": 3},
-        "warnings": ["it is odd"],
-        "lines": [
-            "the cluster has offsets.retention.minutes = 1 week",
-            "topic out has a = b",
-            "topic out: 3 replica(s)",
-            "warning: it is odd",
-        ],
-    }
-    silent = publish.summary_of_diagnosis(PublishingDiagnosis("out", ClusterFacts(1, {}, {}, {}), []))
-    assert silent["lines"] == [
-        "the limits of the cluster are unknown (they need DescribeConfigs on it)",
-        "no misconfiguration found",
-    ]
-
-
-def test_a_reset_of_publishing_tells_where_it_goes_on() -> None:
-    following = {
-        "all days that are not certified will be published again": PublishingReset("sink", None),
-        "micro-batch 4 is next": PublishingReset("sink", 4),
-        "micro-batch 4 continues with part 2 of 3": PublishingReset("sink", 4, 1, 3),
-    }
-    for said, done in following.items():
-        assert publish.summary_of_reset(done) == {"lines": [f"sink: {said}"]}
 
 
 def test_upkeep_tells_what_it_did_and_what_keeps_the_rest_in_this_order() -> None:

@@ -1,0 +1,97 @@
+"""A topic, the lake that is filled from it, and what bronze lacks of it."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from pyspark.sql import functions as F
+
+from pipelines.delta.upkeep import change_rows
+from pipelines.kafka.backfill_plan import BackfillSpan
+from pipelines.kafka.backfill_run import Backfill, BackfillProgress
+from pipelines.spark.pipeline import Pipeline
+from pipelines.steps.backfill import backfill
+from pipelines.steps.ingest import ingest
+from pipelines.steps.reconcile import reconcile
+from tests.support.kafka import ordered_producer
+from tests.support.lakes import Lake, flight
+
+MakeLake = Callable[..., Lake]
+
+EVER = BackfillSpan(since=datetime(2000, 1, 1, tzinfo=UTC))
+FIRST_SENT = datetime(2013, 1, 1, tzinfo=UTC)
+
+
+class Source:
+    """A topic of two partitions, and the lake that is filled from it."""
+
+    def __init__(self, broker: str, name: str, make_lake: MakeLake, *settings: str) -> None:
+        self.producer = ordered_producer(broker)
+        self.name = name
+        self.sent: Counter[int] = Counter()
+        given = (f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}", "backfill.chunk_offsets=100")
+        self.lake = make_lake(*given, *settings)
+        self.told: list[BackfillProgress] = []
+
+    def send(self, count: int, partition: int = 0) -> None:
+        """Sends records, one for each minute since the beginning of 2013."""
+        for n in range(count):
+            at = FIRST_SENT + timedelta(minutes=self.sent[partition] + n)
+            self.producer.produce(
+                *(self.name, flight(flight=n + 1)),
+                partition=partition,
+                timestamp=int(at.timestamp() * 1000),
+                headers=[("attempt", b"1")],
+            )
+        assert self.producer.flush(60) == 0
+        self.sent[partition] += count
+
+    def ingest(self) -> int:
+        return ingest(self.lake.pipeline, once=True).records
+
+    def backfill(self, asked: BackfillSpan = EVER, *, dry_run: bool = False) -> Backfill:
+        return backfill(self.lake.pipeline, "run", asked, self.told.append, dry_run=dry_run)
+
+    def drop(self, condition: str) -> None:
+        """Takes records out of bronze, as an accident does."""
+        change_rows(
+            self.lake.spark, self.lake.config.table("bronze"), lambda rows: rows.delete(condition), {}
+        )
+
+    def held(self) -> Counter[tuple[int, int]]:
+        offsets = self.lake.table("bronze").select("_partition", "_offset")
+        return Counter((row[0], row[1]) for row in offsets.toLocalIterator())
+
+    def exact(self) -> None:
+        """Bronze holds what was sent, each record once, and in the order of ingestion; ingest goes on."""
+        for partition in self.sent:
+            self.send(1, partition)
+        self.ingest()
+        assert self.held() == Counter((p, n) for p, count in self.sent.items() for n in range(count))
+        assert reconcile(self.lake.pipeline).findings == []
+        self.in_order()
+
+    def in_order(self) -> None:
+        feed = self.lake.spark.read.format("delta").option("readChangeFeed", "true")
+        changes = feed.option("startingVersion", 1).load(self.lake.config.table("bronze"))
+        commits = (
+            changes.where("_change_type = 'insert'")
+            .groupBy("_commit_version")
+            .agg({"_ingested_at": "min"})
+            .toDF("version", "at")
+        )
+        moments = [row["at"] for row in commits.orderBy("version").toLocalIterator()]
+        assert moments == sorted(set(moments))
+        # Runs read micro-batches by this moment, and skip files by it.
+        bronze = self.lake.table("bronze")
+        newest = bronze.select("_ingested_at").distinct().orderBy(F.desc("_ingested_at")).limit(3)
+        for row in newest.collect():
+            assert bronze.where(F.col("_ingested_at") == F.lit(row[0])).count()
+
+
+def with_settings(source: Source, section: str, **settings: object) -> Pipeline:
+    """The pipeline of a source, with other settings of a section."""
+    config = source.lake.config
+    changed = getattr(config, section).model_copy(update=settings)
+    return replace(source.lake.pipeline, config=config.model_copy(update={section: changed}))
