@@ -17,7 +17,7 @@ from pipelines.delta.tables import shape, version
 from pipelines.ledger.bronze_index import OFFSETS, RECORDS
 from pipelines.ledger.bronze_state import bronze_id, bronze_state
 from pipelines.ledger.certifications import ensure_ledger
-from pipelines.ledger.decoding import decoding_key
+from pipelines.ledger.decoding import decoding_key_of_bronze
 from pipelines.ledger.ops_tables import BRONZE_INDEX, CERTIFICATIONS, RUNS, VALIDATION_RESULTS, TableSpec
 from pipelines.records.decode import broken_of, decode, events_of, routed
 from pipelines.spark.pipeline import Pipeline
@@ -155,7 +155,7 @@ class Aged:
         name = bronze_id(state, None, is_same=False)
         made = {
             "pipeline": pipeline.config.name,
-            "made_for": decoding_key(pipeline, (name, None)),
+            "made_for": decoding_key_of_bronze(pipeline, name, None),
             "bronze_id": name,
             "until_commit": state.commit,
         }

@@ -341,7 +341,10 @@ class NightlyWorld:
                 )
 
     def _check_lease(self) -> None:
-        held = next((file[_ROWS] for file in self.leases.newest.files.values()), None)
+        rows = [file[_ROWS] for file in self.leases.newest.files.values()]
+        if len(rows) > 1:
+            raise Violation("a lease has one row", f"{len(rows)} rows")
+        held = rows[0] if rows else None
         # Numbers of a lost table begin anew, so a run that has looked before may overwrite another's row.
         if held is None or held is self._held or not self._are_leases_whole:
             return

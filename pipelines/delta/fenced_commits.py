@@ -28,7 +28,7 @@ from pipelines.delta.fencing import (
     write_fenced,
 )
 from pipelines.delta.io import days_condition
-from pipelines.delta.log import is_divided_by, newest_snapshot
+from pipelines.delta.log import is_divided_by
 from pipelines.delta.table_properties import keep_versions
 from pipelines.delta.transaction import Transaction
 from pipelines.session_settings import session_settings
@@ -131,10 +131,10 @@ def replace_partition_fenced(rows: DataFrame, table: str, partition: Mapping[str
     Raises:
         StaleEpoch: a later epoch has claimed the table. Nothing was written.
         InfrastructureError: others changed columns or properties of the table at each try.
-        DeltaConcurrentModificationException: others, who hold no epoch, changed the partition meanwhile.
+        One of `CONFLICTS`: others, who hold no epoch, changed the partition meanwhile.
     """
     spark = rows.sparkSession
-    if not is_divided_by(newest_snapshot(spark, table), [*partition]):
+    if not is_divided_by(spark, table, [*partition]):
         replace_fenced(rows, table, partition_condition(partition), stamp)
         return
 

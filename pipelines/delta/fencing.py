@@ -160,7 +160,7 @@ def replace_partition(
     Raises:
         StaleEpoch: the table has taken the number of the stamp, or a later one. Nothing was replaced.
         InfrastructureError: others changed columns or properties of the table at each try.
-        DeltaConcurrentModificationException: others, who hold no epoch, changed the partition meanwhile.
+        One of `CONFLICTS`: others, who hold no epoch, changed the partition meanwhile.
     """
 
     def replace() -> None:

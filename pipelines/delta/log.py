@@ -32,8 +32,10 @@ def newest_snapshot(spark: SparkSession, path: str) -> Any:
     return log.update(*(getattr(log, f"update$default${number}")() for number in (1, 2, 3)))
 
 
-def is_divided_by(snapshot: Any, columns: Sequence[str]) -> bool:
+def is_divided_by(spark: SparkSession, path: str, columns: Sequence[str]) -> bool:
     """Return whether the files of a table are divided by columns that the log calls by these names."""
+    # No commit changes it, so the version that was read last will do.
+    snapshot = delta_log(spark, path).unsafeVolatileSnapshot()
     metadata = json.loads(snapshot.metadata().json())["metaData"]
     is_mapped = metadata.get("configuration", {}).get(_MAPPING, "none") != "none"
     return not is_mapped and metadata["partitionColumns"] == [*columns]

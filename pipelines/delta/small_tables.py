@@ -106,13 +106,14 @@ def listed_files(spark: SparkSession, table: str, snapshot: Any) -> list[Any] | 
     except Py4JJavaError:
         # Of what cannot be read Delta may need nothing, and else says so itself.
         listing = None
-    if listing is None or not listing.is_small:
+    if listing is None:
         return None
     if listing is not known:
         if len(_listings) >= _MOST_TABLES:
             _listings.clear()
+        # Also if it is large, so that this is known next time.
         _listings[key] = listing
-    return [file.action for file in listing.files.values()]
+    return [file.action for file in listing.files.values()] if listing.is_small else None
 
 
 def _listing(spark: SparkSession, table: str, snapshot: Any, known: _Listing | None) -> _Listing | None:
@@ -143,7 +144,7 @@ def _first(spark: SparkSession, table: str, snapshot: Any) -> _Listing | None:
         return listing
     # A checksum may be of another commit with this number. It costs time then, and nothing else.
     checksum = snapshot.checksumOpt()
-    if checksum.isDefined() and checksum.get().numFiles() > _MOST_FILES:
+    if checksum.isDefined() and _is_large(checksum.get()):
         return None
     deltas = segment.deltas()
     if any(deltas.apply(number).getLen() == 0 for number in range(deltas.size())):
@@ -154,6 +155,10 @@ def _first(spark: SparkSession, table: str, snapshot: Any) -> _Listing | None:
     if not commit or any(_AMBIGUOUS.match(file.path()) for file in files):
         return None
     return _Listing(version, commit, {str(file.path()): _File(file, int(file.size())) for file in files})
+
+
+def _is_large(checksum: Any) -> bool:
+    return bool(checksum.numFiles() > _MOST_FILES or checksum.tableSizeBytes() > _MOST_BYTES)
 
 
 def _followed(spark: SparkSession, table: str, base: _Listing | None, version: int) -> _Listing | None:
@@ -170,6 +175,8 @@ def _followed(spark: SparkSession, table: str, base: _Listing | None, version: i
         return None
     if version == base.version:
         return base
+    if len(base.files) > _MOST_FILES:
+        return None
     files, commit = dict(base.files), base.commit
     for at in range(base.version + 1, version + 1):
         text = commit_file(spark, table, at).text()

@@ -23,8 +23,8 @@ from pipelines.ledger.bronze_state import (
     records_in,
     require_indexed_offsets,
 )
-from pipelines.ledger.decoding import decode_all, decoding_key
-from pipelines.ledger.forgotten import emptied_in, forgotten_by, is_emptied, with_event_time
+from pipelines.ledger.decoding import decode_all, decoding_key_of_bronze
+from pipelines.ledger.forgotten import emptied_in, is_emptied, with_event_time
 from pipelines.ledger.index_making import make_index
 from pipelines.ledger.leases import Lease
 from pipelines.ledger.ops_tables import BRONZE_INDEX, rows_of
@@ -210,7 +210,7 @@ def _index_build(pipeline: Pipeline, version: int) -> _IndexBuild:
     is_same = indexed is not None and continues(spark, bronze, indexed)
     name = bronze_id(bronze, indexed, is_same=is_same)
     ask_again(pipeline)
-    made_for = decoding_key(pipeline, (name, bronze.whole_from), *forgotten_by(pipeline))
+    made_for = decoding_key_of_bronze(pipeline, name, bronze.whole_from)
     return _IndexBuild(pipeline, bronze, stored, indexed, is_same, name, made_for)
 
 

@@ -1,7 +1,8 @@
-"""Decodes records of bronze by the schemas that they name."""
+"""Decode records by the schemas that they name, and say when the same records may be decoded otherwise."""
 
 import hashlib
 import logging
+from datetime import date
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
@@ -9,6 +10,7 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import InfrastructureError
 from pipelines.formats.registered_formats import names_schemas, wire_format_of
+from pipelines.ledger.forgotten import forgotten_by
 from pipelines.ledger.schema_lookup import Named, learn, learn_named, learned_late, most_named
 from pipelines.ledger.writer_schemas import (
     NO_ID,
@@ -35,17 +37,37 @@ _SETTINGS: Final = (
 _log = logging.getLogger(__name__)
 
 
-def decoding_key(pipeline: Pipeline, table: tuple[object, ...] = (), *changes: str) -> str:
-    """Return a text that is another one when records may be decoded to something else.
+def decoding_key(pipeline: Pipeline) -> str:
+    """Return a text that is another one when a valid record may be decoded to something else.
+
+    A schema that is learned late does not make it another one: by it a broken record may become valid, and
+    no valid one broken.
+    """
+    return _hash(_decoding(pipeline, ()))
+
+
+def decoding_key_of_bronze(pipeline: Pipeline, identity: str, whole_from: date | None) -> str:
+    """Return a text that is another one when the records of bronze may be decoded to something else.
 
     Args:
         pipeline: The pipeline.
-        table: says which table the records are from, if that is to make it another one.
-        changes: say what has changed records of the table, likewise.
+        identity: the id of bronze, see `bronze_state.bronze_id`.
+        whole_from: the first day of which retention has removed nothing.
     """
+    # As numbers where they are some: so they were when indexes that are there were made.
+    learned = tuple(int(i) if i.isdigit() else i for i in learned_late(pipeline))
+    return _hash((*_decoding(pipeline, (identity, whole_from)), learned, *forgotten_by(pipeline)))
+
+
+def _hash(decoding: tuple[object, ...]) -> str:
+    return hashlib.sha256(repr(decoding).encode()).hexdigest()[:16]
+
+
+def _decoding(pipeline: Pipeline, table: tuple[object, ...]) -> tuple[object, ...]:
+    """Return what decides how records are decoded, in the order in which stored hashes have it."""
     spark, config, contract = pipeline.spark, pipeline.config, pipeline.contract
     jvm: Any = spark.sparkContext._jvm
-    decoding = (
+    return (
         _RULES,
         table,
         spark.version,
@@ -57,11 +79,7 @@ def decoding_key(pipeline: Pipeline, table: tuple[object, ...] = (), *changes: s
         contract.conditions,
         contract.value_format,
         config.registry.url if config.registry else None,
-        # As numbers where they are some: so they were when indexes that are there were made.
-        tuple(int(i) if i.isdigit() else i for i in learned_late(pipeline)),
-        *changes,
     )
-    return hashlib.sha256(repr(decoding).encode()).hexdigest()[:16]
 
 
 def decode_all(

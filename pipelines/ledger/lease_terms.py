@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
+from pipelines.delta.conflicts import CONFLICTS
 from pipelines.delta.epochs import Epoch, Stamp, application, is_free, lease_end, next_epoch
 from pipelines.delta.transaction import StaleEpoch
 from pipelines.errors import InfrastructureError
@@ -43,6 +44,7 @@ class LeaseTable(Protocol):
 
         Raises:
             StaleEpoch: the table has taken that number, or a higher one.
+            One of `CONFLICTS`: somebody without a stamp has changed the row meanwhile.
         """
 
 
@@ -181,7 +183,11 @@ class LeaseTerm:
     def _commit(self, held: HeldLease) -> None:
         following = self._number + 1
         note = f"lease {self._epoch.run_id} ({self.epoch}, {following})"
-        self._table.write(held, Stamp(application(self._epoch.pipeline), following, note))
+        try:
+            self._table.write(held, Stamp(application(self._epoch.pipeline), following, note))
+        except CONFLICTS:
+            # Somebody without an epoch, e.g. a person who removes the lease by hand.
+            raise LeaseTaken("the row of the lease was changed by another commit") from None
         reach(Point.LEASE_WRITTEN)
         self._number = following
 

@@ -4,21 +4,21 @@ A replay or a discard changes `_status` and keeps the row; only `forget` and the
 delete rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
 from operator import and_
 from typing import Final
 
-from delta.tables import DeltaTable
+from delta.tables import DeltaMergeBuilder, DeltaTable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.delta.conflicts import retry_conflicts
 from pipelines.delta.io import read
-from pipelines.delta.record_tables import require_table
-from pipelines.records.decode import COORDINATES, ERROR
+from pipelines.delta.record_tables import REPLAYED_BY, require_table
+from pipelines.records.decode import COORDINATES, ERROR, VALID
 from pipelines.records.decoder import ERROR_PARTS
 from pipelines.spark.pipeline import Pipeline
 
@@ -89,45 +89,68 @@ def update_unresolved(pipeline: Pipeline, chosen: DataFrame, changes: Mapping[st
     Raises:
         InfrastructureError: others changed the same rows at each try.
     """
-    update_rows(pipeline, chosen, "open", changes)
+    _merge(pipeline, chosen, "q._status = 'open'", lambda rows: rows.whenMatchedUpdate(set=dict(changes)))
 
 
-def mark_broken(pipeline: Pipeline, records: DataFrame, status: str = "open") -> None:
-    """Give rows the reason for which the contract refuses their records now; they are unresolved then.
+def mark_broken(pipeline: Pipeline, records: DataFrame) -> None:
+    """Give unresolved rows the reason for which the contract refuses their records now.
 
     Args:
         pipeline: The pipeline.
         records: the records, as `decode` gives them.
-        status: the status of the rows that are changed.
 
     Raises:
         InfrastructureError: others changed the same rows at each try.
     """
-    error = {f"_{part}": F.col(f"{ERROR}.{part}") for part in ERROR_PARTS}
-    errors = records.select(*COORDINATES, *(value.alias(f"_new{name}") for name, value in error.items()))
-    changes: dict[str, str | Column] = {name: F.col(f"o._new{name}") for name in error}
-    changes["_contract_version"] = F.lit(pipeline.contract.version)
-    update_rows(pipeline, errors, status, changes | tried("open"))
+    update_unresolved(pipeline, _with_errors(records), _refused(pipeline))
 
 
-def update_rows(
-    pipeline: Pipeline, chosen: DataFrame, status: str, changes: Mapping[str, str | Column]
+def judge_replayed(pipeline: Pipeline, records: DataFrame, key: str) -> None:
+    """Note of replayed rows, as one commit, that their records are valid, or make them unresolved.
+
+    Rows that others have marked since are left as they are.
+
+    Args:
+        pipeline: The pipeline.
+        records: the records, as `decode` gives them, with the `_replayed_by` that their rows had.
+        key: the decoding by which they were judged.
+
+    Raises:
+        InfrastructureError: others changed the same rows at each try.
+    """
+    judged = _with_errors(records, REPLAYED_BY, VALID)
+    refused = {**_refused(pipeline), REPLAYED_BY: F.lit(None).cast("string")}
+    same_mark = f"q._status = 'replayed' AND q.{REPLAYED_BY} <=> o.{REPLAYED_BY}"
+
+    def merge(rows: DeltaMergeBuilder) -> DeltaMergeBuilder:
+        rows = rows.whenMatchedUpdate(f"o.{VALID}", {REPLAYED_BY: F.lit(key)})
+        return rows.whenMatchedUpdate(f"NOT o.{VALID}", refused)
+
+    _merge(pipeline, judged, same_mark, merge)
+
+
+def _with_errors(records: DataFrame, *columns: str) -> DataFrame:
+    errors = (F.col(f"{ERROR}.{part}").alias(f"_new_{part}") for part in ERROR_PARTS)
+    return records.select(*COORDINATES, *columns, *errors)
+
+
+def _refused(pipeline: Pipeline) -> dict[str, str | Column]:
+    """Return the changes of a row whose record the contract refuses, by what `_with_errors` gives."""
+    changes: dict[str, str | Column] = {f"_{part}": F.col(f"o._new_{part}") for part in ERROR_PARTS}
+    return changes | {"_contract_version": F.lit(pipeline.contract.version)} | tried("open")
+
+
+def _merge(
+    pipeline: Pipeline,
+    chosen: DataFrame,
+    condition: str,
+    changed: Callable[[DeltaMergeBuilder], DeltaMergeBuilder],
 ) -> None:
-    """Change columns of the rows with a status whose coordinates are among `chosen`.
-
-    Raises:
-        InfrastructureError: others changed the same rows at each try.
-    """
     table = require_table(pipeline, "quarantine")
     same = [f"q.{name} = o.{name}" for name in COORDINATES]
 
-    def update() -> None:
-        (
-            DeltaTable.forPath(pipeline.spark, table)
-            .alias("q")
-            .merge(chosen.alias("o"), " AND ".join([*same, f"q._status = '{status}'"]))
-            .whenMatchedUpdate(set=dict(changes))
-            .execute()
-        )
+    def merge() -> None:
+        rows = DeltaTable.forPath(pipeline.spark, table).alias("q")
+        changed(rows.merge(chosen.alias("o"), " AND ".join([*same, condition]))).execute()
 
-    retry_conflicts(table, update)
+    retry_conflicts(table, merge)

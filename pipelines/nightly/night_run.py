@@ -66,7 +66,7 @@ class NightTables(Protocol):
         """Record how a step ends; yields what is to be said of it."""
 
     def plan(self) -> NightPlan:
-        """Read what is certified, seal bronze, and find which days are due."""
+        """Read what is certified, seal bronze, judge replayed records again, and find which days are due."""
 
     def make_batch(self) -> None:
         """Make the batch table if there is none."""

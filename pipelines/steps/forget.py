@@ -121,7 +121,7 @@ class ForgetResult:
     Attributes:
         forgotten: What was found and removed.
         rebuild: The rebuild of the days that held it.
-        warnings: What keeps the view from the current state.
+        warnings: What people should know of the rebuild, and what keeps the view from the current state.
     """
 
     forgotten: Forgotten
@@ -146,9 +146,8 @@ def forget_and_rebuild(pipeline: Pipeline, run_id: str, search: Search, *, dry_r
     if dry_run:
         return ForgetResult(forgotten, Rebuild({}), [])
     done = rebuild(pipeline, run_id, forgotten.days, "forgotten")
-    return ForgetResult(
-        forgotten, done, refresh_readers_or_warn(pipeline) if done.verdicts or forgotten.final else []
-    )
+    refreshed = refresh_readers_or_warn(pipeline) if done.verdicts or forgotten.final else []
+    return ForgetResult(forgotten, done, [*done.warnings, *refreshed])
 
 
 @dataclass(frozen=True)

@@ -136,8 +136,6 @@ class _Tables:
         certified = certified_in(ledger)
         require_certified(pipeline, certified)
         require_forgotten(pipeline)
-        if refused := reopen_refused(pipeline):
-            self._steps.warnings.append(refused)
         with self.step("seal") as detail:
             index = seal(pipeline, self.requested_days[-1], self._lease)
             # Upkeep may have removed records since the run began, and ingest may have begun. Each says so
@@ -147,6 +145,8 @@ class _Tables:
             causes = {day: self.cause if why == "asked" else why for day, why in due.causes.items()}
             due = replace(due, causes=causes)
             detail.append(f"bronze version {index.version}")
+            if refused := reopen_refused(pipeline, index, self._lease):
+                self._steps.warnings.append(refused)
             if not_asked := retired(pipeline.config.kafka):
                 detail.append(f"not asked, as retired: {', '.join(not_asked)}")
         self._steps.days = due.days

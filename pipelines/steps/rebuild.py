@@ -19,10 +19,12 @@ class Rebuild:
     Attributes:
         verdicts: The status of each day that was audited.
         failure: What kept the rebuild from its end, or days from being certified; None if nothing did.
+        warnings: What people should know, beside the days.
     """
 
     verdicts: Mapping[date, VerdictStatus]
     failure: OncelakeError | None = None
+    warnings: tuple[str, ...] = ()
 
     def certified(self, days: Sequence[date]) -> list[date]:
         """Return the days among these that are certified."""
@@ -41,8 +43,9 @@ def rebuild(pipeline: Pipeline, run_id: str, days: Sequence[date], cause: Rebuil
     if not days:
         return Rebuild({})
     try:
-        return Rebuild(nightly(pipeline, run_id, days, cause=cause).days)
+        night = nightly(pipeline, run_id, days, cause=cause)
+        return Rebuild(night.days, warnings=tuple(night.warnings))
     except NightFailed as failure:
-        return Rebuild(failure.result.days, failure)
+        return Rebuild(failure.result.days, failure, tuple(failure.result.warnings))
     except OncelakeError as failure:
         return Rebuild({}, failure)

@@ -13,7 +13,7 @@ from pipelines.delta.event_tables import ensure_speed
 from pipelines.delta.fenced_commits import append_fenced, claim
 from pipelines.delta.io import on_days, read, small_rows
 from pipelines.delta.reader_position_check import require_not_read_ahead
-from pipelines.delta.record_tables import ensure_quarantine, require_table
+from pipelines.delta.record_tables import REPLAYED_BY, ensure_quarantine, require_table
 from pipelines.delta.stream_check import refuse_lost_speed
 from pipelines.delta.tables import exists, version
 from pipelines.ledger.certifications import Certified, certified
@@ -22,7 +22,6 @@ from pipelines.ledger.forgotten_places import places
 from pipelines.ledger.leases import Lease, lease
 from pipelines.ledger.ops_tables import CERTIFICATIONS
 from pipelines.ledger.quarantine import Selection, mark_broken, picked, tried, update_unresolved
-from pipelines.ledger.replayed_records import REPLAYED_BY
 from pipelines.ledger.retention_properties import first_rebuildable_day
 from pipelines.records.decode import (
     COORDINATES,

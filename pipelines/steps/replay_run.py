@@ -61,7 +61,7 @@ class ReplayResult(Generic[Records]):
     Attributes:
         done: What was put where it belongs.
         rebuild: The rebuild of the days.
-        warnings: What keeps the view from the current state.
+        warnings: What people should know of the rebuild, and what keeps the view from the current state.
     """
 
     done: Replay[Records]
@@ -144,7 +144,7 @@ def run_replay(lake: ReplayLake[Records]) -> ReplayResult[Records]:
     if not done.days:
         return ReplayResult(done, Rebuild({}), [])
     of_days = lake.rebuild(done.days)
-    warnings = lake.refresh_readers()
+    warnings = [*of_days.warnings, *lake.refresh_readers()]
     mark_rebuilt(lake, done, of_days.certified(done.days))
     return ReplayResult(done, of_days, warnings)
 

@@ -1,6 +1,7 @@
 """What breaks its contract is kept whole, stops the stream only in masses, and can be put back."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,18 +12,28 @@ from typing import Any
 import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import days_of
 from pipelines.contracts.rules import RowRule
+from pipelines.delta.epochs import Stamp
+from pipelines.delta.fenced_commits import claim
+from pipelines.delta.io import read
+from pipelines.delta.record_tables import QUARANTINE, REPLAYED_BY
 from pipelines.delta.table_properties import DEDUP, from_hex, set_table_property, table_property, to_hex
-from pipelines.delta.tables import version
+from pipelines.delta.tables import shape, version
+from pipelines.delta.transaction import StaleEpoch
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.fault_points import Point, armed
-from pipelines.ledger.leases import lease
+from pipelines.ledger.bronze_indexer import index_bronze
+from pipelines.ledger.leases import Lease, lease
+from pipelines.ledger.ops_tables import CERTIFICATIONS
 from pipelines.ledger.quarantine import Selection
+from pipelines.ledger.replayed_records import reopen_refused
 from pipelines.records.decode import decode
+from pipelines.spark.session import forget_tables
 from pipelines.steps import replay as step
 from pipelines.steps.nightly import nightly
 from pipelines.steps.quarantine import discard, examples, summarise
@@ -196,21 +207,20 @@ def test_a_replayed_record_enters_an_uncertified_day_once_and_a_certified_day_by
     assert kept(lake) == [("open", "rule_failed", 1), *others]
     again = nightly(replace(lake.pipeline, contract=small), "again", [ONE, TWO])
     assert again.days == {ONE: "certified", TWO: "certified"}
-    mark_replayed(lake.pipeline, done, done.days)
+    mark_replayed(fixed.pipeline, done, done.days)
     assert kept(lake) == [replayed, *others]
     assert numbers(read_serving(lake.pipeline)) == [1, 2, 2, 3, 4, 6]
     assert replay(fixed).counts == ReplayCounts(records=4, still_broken=4, rows=0, closed=0, copies=0)
     assert streamed_numbers(lake) == [1, 2, 3, 4, 6]
 
 
-def versions(lake: Lake) -> int:
-    return version(lake.spark, lake.config.table("quarantine"))
+@pytest.fixture
+def replayed(lake: Lake, small: DataContract) -> Lake:
+    """A lake by the contract that takes the far flights; readers have them, and their records are marked.
 
-
-def test_a_replayed_record_that_a_later_contract_refuses_is_unresolved_again(
-    lake: Lake, small: DataContract
-) -> None:
-    """Also one whose micro-batch holds no other record of the rebuilt day, so that no rebuild reads it."""
+    One lies in a micro-batch that holds no other record of its day, so that no rebuild by a contract that
+    refuses it reads it.
+    """
     lake.ingest([on(1, 9, **FAR)])
     stream(lake)
     fixed = with_contract(lake, small)
@@ -218,24 +228,93 @@ def test_a_replayed_record_that_a_later_contract_refuses_is_unresolved_again(
     done = replay(fixed)
     assert nightly(fixed.pipeline, "rebuilt", [ONE, TWO]).days == {ONE: "certified", TWO: "certified"}
     mark_replayed(fixed.pipeline, done, done.days)
-    before, at = kept(lake), versions(lake)
     assert numbers(read_serving(fixed.pipeline)) == [1, 2, 2, 3, 4, 6, 9]
+    return fixed
+
+
+def night_of(lake: Lake, contract: DataContract, run_id: str) -> tuple[str, ...]:
+    """Rebuilds the first day by a contract; returns the warnings."""
+    night = nightly(replace(lake.pipeline, contract=contract), run_id, [ONE])
+    assert night.days == {ONE: "certified"}
+    return tuple(night.warnings)
+
+
+def test_a_replayed_record_that_a_later_contract_refuses_is_unresolved_again(
+    replayed: Lake, strict: DataContract, small: DataContract
+) -> None:
+    table = replayed.config.table("quarantine")
+    before, at = kept(replayed), version(replayed.spark, table)
     # What the same contract has judged is not judged again; another one that takes it changes no status.
-    assert nightly(fixed.pipeline, "same", [ONE]).warnings == ()
-    assert versions(lake) == at
-    wider = with_contract(lake, replace(small, row_rules=small.row_rules[1:]))
-    assert nightly(wider.pipeline, "wider", [ONE]).warnings == ()
-    assert (kept(lake), versions(lake) > at) == (before, True)
+    assert night_of(replayed, small, "same") == ()
+    assert version(replayed.spark, table) == at
+    assert night_of(replayed, replace(small, row_rules=small.row_rules[1:]), "wider") == ()
+    assert (kept(replayed), version(replayed.spark, table)) == (before, at + 1)
     refused = before.count(("replayed", "rule_failed", 2))
-    (warning,) = nightly(lake.pipeline, "former", [ONE]).warnings
+    (warning,) = night_of(replayed, strict, "former")
     assert f": {refused} replayed records break the contract now" in warning
-    assert numbers(read_serving(lake.pipeline)) == [1, 2, 3, 4, 6]
-    assert kept(lake).count(("open", "rule_failed", 3)) == refused
-    assert nightly(lake.pipeline, "again", [ONE]).warnings == ()
-    again = replay(fixed)
+    assert numbers(read_serving(replayed.pipeline)) == [1, 2, 3, 4, 6]
+    assert kept(replayed).count(("open", "rule_failed", 3)) == refused
+    assert night_of(replayed, strict, "again") == ()
+    again = replay(replayed)
     assert (again.days, again.counts.closed) == ((ONE, TWO), refused - 1)
-    assert nightly(fixed.pipeline, "fixed", [ONE, TWO]).days == {ONE: "certified", TWO: "certified"}
-    assert numbers(read_serving(fixed.pipeline)) == [1, 2, 2, 3, 4, 6, 9]
+    days = nightly(replayed.pipeline, "fixed", [ONE, TWO]).days
+    assert days == {ONE: "certified", TWO: "certified"}
+    assert numbers(read_serving(replayed.pipeline)) == [1, 2, 2, 3, 4, 6, 9]
+
+
+def test_a_run_that_was_overtaken_opens_no_record_that_a_later_run_has_replayed(
+    replayed: Lake, strict: DataContract
+) -> None:
+    """It holds an earlier contract, and has stood still since it took its lease."""
+    former = replace(replayed.pipeline, contract=strict)
+    before = kept(replayed)
+    with lease(former, "former") as taken:
+        index = index_bronze(former, version(former.spark, former.table("bronze")))
+        claim(former.spark, CERTIFICATIONS.path(former), later(taken))
+        with pytest.raises(StaleEpoch):
+            reopen_refused(former, index, taken)
+    assert kept(replayed) == before
+
+
+def later(taken: Lease) -> Stamp:
+    """What a commit of a later run carries."""
+    stamp = taken.stamp("later")
+    return replace(stamp, number=stamp.number + 1_000_000)
+
+
+def test_replayed_records_of_which_nothing_says_by_what_they_were_valid_are_judged(
+    replayed: Lake, strict: DataContract, small: DataContract
+) -> None:
+    """As a release has left them that did not say it, in a table without the column."""
+    table = replayed.config.table("quarantine")
+    rows = read(replayed.spark, table).drop(REPLAYED_BY).collect()
+    columns = shape(QUARANTINE)
+    older = StructType([field for field in columns if field.name != REPLAYED_BY])
+    shutil.rmtree(table)
+    forget_tables()
+    # A speed layer that was made anew has quarantined them twice.
+    twice = replayed.spark.createDataFrame([*rows, *rows], older)
+    twice.write.format("delta").save(table)
+    before = kept(replayed)
+    assert night_of(replayed, small, "same") == ()
+    assert kept(replayed) == before
+    (warning,) = night_of(replayed, strict, "former")
+    refused = before.count(("replayed", "rule_failed", 2))
+    assert f": {refused // 2} replayed records" in warning
+    assert kept(replayed).count(("open", "rule_failed", 3)) == refused
+
+
+def test_a_replayed_record_that_bronze_no_longer_holds_stays_as_it_is(
+    replayed: Lake, strict: DataContract
+) -> None:
+    """No rebuild can remove its event; unresolved, it would keep bronze from being cut."""
+    former = replace(replayed.pipeline, contract=strict)
+    index = index_bronze(former, version(former.spark, former.table("bronze")))
+    cut = replace(index, rows=index.rows.withColumn("first", F.lit(1_000).cast("bigint")))
+    before = kept(replayed)
+    with lease(former, "former") as taken:
+        assert reopen_refused(former, cut, taken) is None
+    assert kept(replayed) == before
 
 
 def test_a_replay_that_a_run_with_the_former_contract_overtakes_marks_nothing(
@@ -277,7 +356,7 @@ def test_a_certified_day_that_fails_its_rebuild_does_not_hold_up_the_others(
     done_again = rebuild(replace(lake.pipeline, contract=small), "again", done.days)
     assert done_again.verdicts == {ONE: "failed", three: "certified"}
     assert done_again.failure is not None
-    mark_replayed(lake.pipeline, done, [three])
+    mark_replayed(replace(lake.pipeline, contract=small), done, [three])
     assert [(status, attempts) for status, _, attempts in kept(lake)] == [("open", 1), ("replayed", 2)]
     far = read_serving(lake.pipeline).where("flight = 1002")
     assert [row["_event_date"] for row in far.toLocalIterator()] == [three]

@@ -22,7 +22,7 @@ from pipelines.errors import SourceError
 from pipelines.ledger.bronze_index import BronzeIndex, bronze_slice
 from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.certifications import Verdict, history, newest_certified, of_bronze
-from pipelines.ledger.decoding import decoding_key
+from pipelines.ledger.decoding import decoding_key_of_bronze
 from pipelines.ledger.leases import Lease, lease
 from pipelines.nightly.rebuild_plan import due_days
 from pipelines.spark.pipeline import Pipeline
@@ -230,8 +230,8 @@ def test_whatever_decides_how_records_decode_decides_for_which_index(
         (lake.config, small, ("id", date(2013, 1, 1))),
     ]
     keys = [
-        decoding_key(Pipeline(lake.spark, config, contract), name)
+        decoding_key_of_bronze(Pipeline(lake.spark, config, contract), *name)
         for config, contract, name in ((lake.config, small, bronze), *others)
     ]
     assert len({*keys}) == len(keys)
-    assert decoding_key(replace(lake.pipeline, contract=small), bronze) == keys[0]
+    assert decoding_key_of_bronze(replace(lake.pipeline, contract=small), *bronze) == keys[0]

@@ -24,7 +24,7 @@ from pipelines.delta.fenced_commits import (
 from pipelines.delta.fencing import FencedTransaction, rows_deleted, write_fenced
 from pipelines.delta.io import days_condition
 from pipelines.delta.table_properties import set_table_property
-from pipelines.delta.transaction import StaleEpoch, Transaction
+from pipelines.delta.transaction import File, StaleEpoch, Transaction
 from simulation.delta import ModelLog, ModelTable
 from tests.support.immediate_effects import Unscheduled
 
@@ -133,16 +133,8 @@ class Client:
         """Does one thing; returns what came of it."""
         stamp = Stamp(run, number, f"{what} {run} {number}")
         match what:
-            case "begin claim":
-                self._open[run] = (self.table.begin(), [])
-            case "begin restore":
-                # Of all days, or of some.
-                transaction = self.table.begin()
-                at = number % (self.table.version_and_taken()[0] + 1)
-                added, removed = transaction.differences(at, days if len(days) < 2 else ())
-                actions = [transaction.added(file) for file in added]
-                actions += [transaction.removed(file) for file in removed]
-                self._open[run] = (transaction, actions)
+            case "begin claim" | "begin restore" | "begin partition":
+                self._open[run] = self._begin(what, number, days)
             case "commit" if run in self._open:
                 transaction, actions = self._open.pop(run)
                 return transaction.commit(actions, stamp, "Overwrite", "true")
@@ -161,6 +153,18 @@ class Client:
                 self.table.set_property(str(number))
         return None
 
+    def _begin(self, what: str, number: int, days: Sequence[date]) -> tuple[FencedTransaction, list[Any]]:
+        transaction = self.table.begin()
+        added, removed = list[File](), list[File]()
+        if what == "begin restore":
+            # Of all days, or of some.
+            at = number % (self.table.version_and_taken()[0] + 1)
+            added, removed = transaction.differences(at, days if len(days) < 2 else ())
+        elif what == "begin partition":
+            removed = transaction.partition_files({"_event_date": str(days[0])})
+        actions = [transaction.added(file) for file in added]
+        return transaction, actions + [transaction.removed(file) for file in removed]
+
     def outcome(self, *operation: Any) -> tuple[object, ...]:
         """Does one thing; returns what came of it, and how the table is then."""
         try:
@@ -171,7 +175,7 @@ class Client:
 
 
 OPERATIONS = (
-    *("begin claim", "begin restore", "begin restore", "commit", "commit", "commit"),
+    *("begin claim", "begin restore", "begin restore", "begin partition", "commit", "commit", "commit"),
     *("append", "replace", "delete", "merge", "by hand", "property"),
 )
 
@@ -214,6 +218,11 @@ def test_who_commits_first_decides_what_becomes_of_those_that_have_begun(
             *(("merge", "", 0, one), ("merge", "", 0, DAYS[2:]), ("begin restore", "other", 27, DAYS)),
             *(("merge", "", 0, one), ("commit", "other", 27, one), ("begin claim", "mine", 0, one)),
             *(("merge", "", 0, one), ("commit", "mine", 28, one)),
+            # A partition: rows that others add are none of it, one that they take is a conflict.
+            *(("begin partition", "mine", 0, one), ("by hand", "", 0, one), ("commit", "mine", 30, one)),
+            *(("begin partition", "mine", 0, one), ("delete", "other", 40, one), ("commit", "mine", 31, one)),
+            *(("by hand", "", 0, one), ("begin partition", "mine", 0, one), ("append", "mine", 33, DAYS)),
+            ("commit", "mine", 34, one),
         ],
     )
 

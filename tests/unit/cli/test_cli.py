@@ -83,11 +83,7 @@ LOSING = (
             ["report", "--pipeline", "flights", "--format", "prometheus", "--date", "2013-01-01"],
             "is about the last nightly run: leave out --date",
         ),
-        (["quarantine", "discard", "--pipeline", "flights"], "or --all to discard all open records"),
-        (
-            ["quarantine", "discard", "--pipeline", "flights", "--status", "replayed"],
-            "or --all to discard all replayed records",
-        ),
+        (["quarantine", "discard", "--pipeline", "flights"], "or --all to discard all unresolved records"),
         (
             ["quarantine", "discard", "--pipeline", "flights", "--all", "--partition", "0"],
             "expected either a filter, or --all",
