@@ -58,7 +58,7 @@ def datasets_of(config: PipelineConfig, job: str) -> Datasets | None:
     match job:
         case "nightly_batch":
             served = [table(config.serving_table, has_events=True)] if config.serving.table else []
-            written = (*_layers(config, ["batch"]), *served, *_ops(config, "certifications"))
+            written = (*_layers(config, ["batch", "quarantine"]), *served, *_ops(config, "certifications"))
             return Datasets(_layers(config, ["bronze", "speed", "quarantine"]), written)
         case "validate":
             read = _layers(config, ["bronze", "batch", "speed", "quarantine"])

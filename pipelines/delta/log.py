@@ -1,7 +1,7 @@
 """Delta's own view of a table's log, by its classes."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date
 from typing import Any, Final
 
@@ -30,6 +30,15 @@ def newest_snapshot(spark: SparkSession, path: str) -> Any:
     log = delta_log(spark, path)
     # Scala's default arguments are methods of their own.
     return log.update(*(getattr(log, f"update$default${number}")() for number in (1, 2, 3)))
+
+
+def scala_seq(spark: SparkSession, items: Iterable[Any]) -> Any:
+    """Return objects of the JVM as a sequence of Scala."""
+    jvm: Any = spark.sparkContext._jvm
+    listed = jvm.java.util.ArrayList()
+    for item in items:
+        listed.add(item)
+    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(listed).toSeq()
 
 
 def is_divided_by(spark: SparkSession, path: str, columns: Sequence[str]) -> bool:

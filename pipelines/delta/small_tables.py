@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.delta.commits import action_in
 from pipelines.delta.io import read
-from pipelines.delta.log import delta_log, newest_snapshot
-from pipelines.delta.time_travel import commit_file
+from pipelines.delta.log import delta_log, newest_snapshot, scala_seq
+from pipelines.delta.time_travel import commit_file, commit_hash
 
 _MOST_FILES: Final = 500
 # Of a list Delta skips no file by its statistics.
@@ -51,7 +52,7 @@ class _Listing:
 
     Attributes:
         version: the version; -1 before the first one.
-        commit: the hash of the commit that made it, which no other commit shares; empty before the first one.
+        commit: the `commit_hash` of the version; empty before the first one.
         files: the files by path.
     """
 
@@ -85,7 +86,7 @@ def read_small(spark: SparkSession, table: str, at: int | None = None) -> DataFr
         return read(spark, table, at)
     jvm: Any = spark.sparkContext._jvm
     log, none = delta_log(spark, table), jvm.scala.Option.empty()
-    return DataFrame(log.createDataFrame(snapshot, _scala(spark, files), False, none), spark)
+    return DataFrame(log.createDataFrame(snapshot, scala_seq(spark, files), False, none), spark)
 
 
 def listed_files(spark: SparkSession, table: str, snapshot: Any) -> list[Any] | None:
@@ -103,7 +104,7 @@ def listed_files(spark: SparkSession, table: str, snapshot: Any) -> list[Any] | 
     known = _listings.get(key)
     try:
         listing = _listing(spark, table, snapshot, known)
-    except Py4JJavaError:
+    except (Py4JJavaError, PySparkException):
         # Of what cannot be read Delta may need nothing, and else says so itself.
         listing = None
     if listing is None:
@@ -150,7 +151,7 @@ def _first(spark: SparkSession, table: str, snapshot: Any) -> _Listing | None:
     if any(deltas.apply(number).getLen() == 0 for number in range(deltas.size())):
         # Delta takes a commit without a byte for an empty one, until somebody repairs it.
         return None
-    commit = _hash(commit_file(spark, table, version).text())
+    commit = commit_hash(spark, table, version)
     files = snapshot.allFiles().limit(_MOST_FILES + 1).collectAsList()
     if not commit or any(_AMBIGUOUS.match(file.path()) for file in files):
         return None
@@ -171,7 +172,7 @@ def _followed(spark: SparkSession, table: str, base: _Listing | None, version: i
     if base is None or not 0 <= version - base.version <= _MOST_COMMITS:
         return None
     # In a folder that was replaced or restored from a backup, the version was made by another commit.
-    if base.version >= 0 and _hash(commit_file(spark, table, base.version).text()) != base.commit:
+    if base.version >= 0 and commit_hash(spark, table, base.version) != base.commit:
         return None
     if version == base.version:
         return base
@@ -179,12 +180,12 @@ def _followed(spark: SparkSession, table: str, base: _Listing | None, version: i
         return None
     files, commit = dict(base.files), base.commit
     for at in range(base.version + 1, version + 1):
-        text = commit_file(spark, table, at).text()
+        text = commit_file(spark, table, at).text() or ""
         try:
-            _apply(spark, text or "", files)
-        except (ValueError, KeyError):
+            _apply(spark, text, files)
+        except (ValueError, KeyError, TypeError):
             return None
-        commit = _hash(text)
+        commit = hashlib.sha256(text.encode()).hexdigest()
     return _Listing(version, commit, files)
 
 
@@ -193,12 +194,12 @@ def _apply(spark: SparkSession, text: str, files: dict[str, _File]) -> None:
 
     Raises:
         ValueError: the commit is damaged, or what it says of a file cannot be followed.
-        KeyError: it removes a file that is not there, or lacks a part.
+        KeyError, TypeError: it removes a file that is not there, or a part of it is none.
     """
     jvm: Any = spark.sparkContext._jvm
-    actions = [(action_in(line), line) for line in text.split("\n") if line]
-    if not actions:
+    if not text:
         raise ValueError("no action")
+    actions = [(action_in(line), line) for line in text.split("\n") if line]
     for action, _ in actions:
         if "remove" in action:
             del files[action["remove"]["path"]]
@@ -209,16 +210,3 @@ def _apply(spark: SparkSession, text: str, files: dict[str, _File]) -> None:
                 raise ValueError("a path of several spellings")
             added = jvm.org.apache.spark.sql.delta.actions.Action.fromJson(line)
             files[path] = _File(added, int(action["add"]["size"]))
-
-
-def _hash(text: str | None) -> str:
-    return hashlib.sha256(text.encode()).hexdigest() if text else ""
-
-
-def _scala(spark: SparkSession, files: list[Any]) -> Any:
-    """Return Delta's files as a sequence of Scala."""
-    jvm: Any = spark.sparkContext._jvm
-    listed = jvm.java.util.ArrayList()
-    for file in files:
-        listed.add(file)
-    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(listed).toSeq()

@@ -22,7 +22,7 @@ from pyspark.sql.types import StructField, StructType
 
 from pipelines.delta.commits import leave_files
 from pipelines.delta.epochs import Stamp
-from pipelines.delta.log import delta_log, files_of
+from pipelines.delta.log import delta_log, files_of, scala_seq
 from pipelines.delta.small_tables import listed_files
 from pipelines.delta.transaction_numbers import newest_number
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
@@ -215,9 +215,6 @@ class Transaction:
         require_newer(self.table, self.number_taken(stamp.application), stamp)
         some, none = self._jvm.scala.Option.apply, self._none
         self._inner.updateSetTransaction(stamp.application, stamp.number, some(int(time.time() * 1000)))
-        listed = self._jvm.java.util.ArrayList()
-        for action in actions:
-            listed.add(action)
         operation = self._delta.DeltaOperations.Write(
             getattr(self._jvm.org.apache.spark.sql.SaveMode, mode),
             none,
@@ -225,7 +222,7 @@ class Transaction:
             some(stamp.note),
             *[none] * 5,
         )
-        scala_actions = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(listed).toSeq()
+        scala_actions = scala_seq(self.spark, actions)
         if self._written is not None:
             scala_actions = self._written.appendedAll(scala_actions)
         with raising_stale_epoch(self.table):

@@ -67,6 +67,14 @@ def places(pipeline: Pipeline) -> DataFrame | None:
     return None if forgotten.isEmpty() else forgotten.groupBy(*COORDINATES).agg(*newest)
 
 
+def not_forgotten(pipeline: Pipeline, rows: DataFrame) -> DataFrame:
+    """Return the rows of a layer whose records were not forgotten, by their coordinates."""
+    forgotten = places(pipeline)
+    return (
+        rows if forgotten is None else rows.join(forgotten.select(*COORDINATES), [*COORDINATES], "left_anti")
+    )
+
+
 def forgotten_after(pipeline: Pipeline, decided: Mapping[date, datetime]) -> dict[date, int]:
     """Return how many records of event days were forgotten after the days were decided on.
 

@@ -192,4 +192,6 @@ def held_lease(pipeline: Pipeline) -> HeldLease | None:
 
 def _held(pipeline: Pipeline, name: str) -> HeldLease | None:
     rows = small_rows(read_small(pipeline.spark, LEASES.path(pipeline)).where(rows_named(name)))
-    return HeldLease.of_row(rows[0]) if rows else None
+    # A run that had looked at a table which was lost meanwhile has added its row beside another's.
+    held = (HeldLease.of_row(row) for row in rows)
+    return max(held, key=lambda each: each.epoch or 0, default=None)

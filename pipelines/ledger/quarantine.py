@@ -108,7 +108,8 @@ def mark_broken(pipeline: Pipeline, records: DataFrame) -> None:
 def judge_replayed(pipeline: Pipeline, records: DataFrame, key: str) -> None:
     """Note of replayed rows, as one commit, that their records are valid, or make them unresolved.
 
-    Rows that others have marked since are left as they are.
+    Rows that others have marked since are left as they are. Those that become unresolved keep
+    `_replayed_by`: it tells them from records that readers never had.
 
     Args:
         pipeline: The pipeline.
@@ -119,12 +120,11 @@ def judge_replayed(pipeline: Pipeline, records: DataFrame, key: str) -> None:
         InfrastructureError: others changed the same rows at each try.
     """
     judged = _with_errors(records, REPLAYED_BY, VALID)
-    refused = {**_refused(pipeline), REPLAYED_BY: F.lit(None).cast("string")}
     same_mark = f"q._status = 'replayed' AND q.{REPLAYED_BY} <=> o.{REPLAYED_BY}"
 
     def merge(rows: DeltaMergeBuilder) -> DeltaMergeBuilder:
         rows = rows.whenMatchedUpdate(f"o.{VALID}", {REPLAYED_BY: F.lit(key)})
-        return rows.whenMatchedUpdate(f"NOT o.{VALID}", refused)
+        return rows.whenMatchedUpdate(f"NOT o.{VALID}", _refused(pipeline))
 
     _merge(pipeline, judged, same_mark, merge)
 

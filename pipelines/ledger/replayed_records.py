@@ -6,6 +6,7 @@ like any other, and unresolved.
 """
 
 import logging
+from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -16,17 +17,21 @@ from pipelines.delta.record_tables import QUARANTINE, REPLAYED_BY, ensure_quaran
 from pipelines.delta.tables import conform, exists, shape, small_frame, version
 from pipelines.ledger.bronze_index import BronzeIndex
 from pipelines.ledger.decoding import decode_all, decoding_key
-from pipelines.ledger.forgotten_places import places
+from pipelines.ledger.forgotten_places import not_forgotten
 from pipelines.ledger.leases import Lease
 from pipelines.ledger.ops_tables import CERTIFICATIONS
 from pipelines.ledger.quarantine import Selection, judge_replayed, picked
-from pipelines.records.decode import COORDINATES, ENVELOPE, ORIGIN, VALID
+from pipelines.records.decode import COORDINATES, ENVELOPE, ORIGIN
 from pipelines.spark.pipeline import Pipeline
+
+# Delta leaves out files without such rows by their statistics.
+_UNSURE: Final = f"_status = 'replayed' AND NOT {REPLAYED_BY} <=> '{{}}'"
+_OPENED: Final = f"_status = 'open' AND {REPLAYED_BY} IS NOT NULL"
 
 _log = logging.getLogger(__name__)
 
 
-def reopen_refused(pipeline: Pipeline, index: BronzeIndex, lease: Lease) -> str | None:
+def judge_again(pipeline: Pipeline, index: BronzeIndex, lease: Lease) -> str | None:
     """Make replayed records unresolved again that the contract refuses now.
 
     Records are decoded again only if the contract, or what else decides, has changed since they were valid.
@@ -38,43 +43,54 @@ def reopen_refused(pipeline: Pipeline, index: BronzeIndex, lease: Lease) -> str 
         lease: the pipeline's lease. Nothing is changed if a later run has taken it over.
 
     Returns:
-        What was found, for people; None if the contract refuses none.
+        What people should know, as long as such records are unresolved; None if there are none.
 
     Raises:
         StaleEpoch: a later run has taken the lease over.
         InfrastructureError: a schema is neither in the lake nor to be had from the registry; or others
             changed the same rows at each try.
     """
-    spark, table = pipeline.spark, pipeline.table("quarantine")
-    if not exists(spark, table):
+    if not exists(pipeline.spark, pipeline.table("quarantine")):
         return None
     key = decoding_key(pipeline)
-    replayed = conform(picked(pipeline, Selection("replayed"), version(spark, table)), shape(QUARANTINE))
-    unsure = replayed.where(~F.col(REPLAYED_BY).eqNullSafe(F.lit(key)))
-    if unsure.isEmpty():
+    if not _rows(pipeline, _UNSURE.format(key)).isEmpty():
+        _judge(pipeline, index, lease, key)
+    opened = _rows(pipeline, _OPENED).select(*COORDINATES).distinct().count()
+    if not opened:
         return None
-    unsure = _in_bronze(pipeline, index, unsure).dropDuplicates([*COORDINATES, REPLAYED_BY])
-    keys = unsure.select(*COORDINATES, REPLAYED_BY)
-    records = unsure.dropDuplicates([*COORDINATES]).select(*ENVELOPE, *ORIGIN)
-    decoded = decode_all(pipeline, records, retries_passed_over=True).persist()
-    try:
-        counts = {row[VALID]: row["count"] for row in decoded.groupBy(VALID).count().toLocalIterator()}
-        if counts:
-            ensure_quarantine(pipeline)
-            # A run that a later one has overtaken would undo what that one has replayed.
-            claim(spark, CERTIFICATIONS.path(pipeline), lease.stamp("judge"))
-            judge_replayed(pipeline, decoded.join(keys, [*COORDINATES]), key)
-    finally:
-        decoded.unpersist()
-    if not (refused := counts.get(False, 0)):
-        return None
+    replay = command(pipeline.config, "quarantine replay")
     warning = (
-        f"{table}: {refused:,} replayed records break the contract now, so they are unresolved again, and a"
-        " rebuild removes their events. If an earlier contract is in use by mistake, deploy the right one and"
-        f" run {command(pipeline.config, 'quarantine replay')}"
+        f"{pipeline.table('quarantine')}: {opened:,} replayed records break the contract now, so they are"
+        " unresolved again. Rebuilds remove their events. If an earlier contract is in use by mistake, deploy"
+        f" the right one and run {replay}; else discard them, see"
+        " docs/runbook.md, 'Records in quarantine are valid after all'"
     )
     _log.warning("%s", warning)
     return warning
+
+
+def _rows(pipeline: Pipeline, condition: str) -> DataFrame:
+    """Return rows of the quarantine, at one version, with all of its columns."""
+    table = pipeline.table("quarantine")
+    rows = picked(pipeline, Selection(status=None), version(pipeline.spark, table))
+    return conform(rows, shape(QUARANTINE)).where(condition)
+
+
+def _judge(pipeline: Pipeline, index: BronzeIndex, lease: Lease, key: str) -> None:
+    unsure = _in_bronze(pipeline, index, _rows(pipeline, _UNSURE.format(key)))
+    # Apart, since it reads no values: what bronze has lost stays unsure for ever.
+    if unsure.isEmpty():
+        return
+    records = unsure.dropDuplicates([*COORDINATES]).select(*ENVELOPE, *ORIGIN)
+    decoded = decode_all(pipeline, records, retries_passed_over=True).persist()
+    try:
+        ensure_quarantine(pipeline)
+        # A run that a later one has overtaken would undo what that one has replayed.
+        claim(pipeline.spark, CERTIFICATIONS.path(pipeline), lease.stamp("judge"))
+        marks = unsure.select(*COORDINATES, REPLAYED_BY).distinct()
+        judge_replayed(pipeline, decoded.join(marks, [*COORDINATES]), key)
+    finally:
+        decoded.unpersist()
 
 
 def _in_bronze(pipeline: Pipeline, index: BronzeIndex, rows: DataFrame) -> DataFrame:
@@ -82,6 +98,4 @@ def _in_bronze(pipeline: Pipeline, index: BronzeIndex, rows: DataFrame) -> DataF
     firsts = [{"_topic": e.topic, "_partition": e.partition, "_first": e.first} for e in index.offsets()]
     held = small_frame(pipeline.spark, firsts, shape("_topic string, _partition int, _first bigint"))
     rows = rows.join(F.broadcast(held), ["_topic", "_partition"]).where("_offset >= _first")
-    if (forgotten := places(pipeline)) is not None:
-        rows = rows.join(forgotten.select(*COORDINATES), [*COORDINATES], "left_anti")
-    return rows
+    return not_forgotten(pipeline, rows)

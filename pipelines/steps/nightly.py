@@ -31,7 +31,7 @@ from pipelines.ledger.certifications import (
 )
 from pipelines.ledger.forgotten_places import require_forgotten
 from pipelines.ledger.leases import Lease, lease
-from pipelines.ledger.replayed_records import reopen_refused
+from pipelines.ledger.replayed_records import judge_again
 from pipelines.ledger.retention_properties import first_complete_day, require_complete_days
 from pipelines.ledger.runs import RunRecorder, Step
 from pipelines.nightly.commit_order import steps
@@ -145,8 +145,8 @@ class _Tables:
             causes = {day: self.cause if why == "asked" else why for day, why in due.causes.items()}
             due = replace(due, causes=causes)
             detail.append(f"bronze version {index.version}")
-            if refused := reopen_refused(pipeline, index, self._lease):
-                self._steps.warnings.append(refused)
+            if opened := judge_again(pipeline, index, self._lease):
+                self._steps.warnings.append(opened)
             if not_asked := retired(pipeline.config.kafka):
                 detail.append(f"not asked, as retired: {', '.join(not_asked)}")
         self._steps.days = due.days

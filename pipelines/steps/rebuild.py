@@ -44,8 +44,8 @@ def rebuild(pipeline: Pipeline, run_id: str, days: Sequence[date], cause: Rebuil
         return Rebuild({})
     try:
         night = nightly(pipeline, run_id, days, cause=cause)
-        return Rebuild(night.days, warnings=tuple(night.warnings))
+        return Rebuild(night.days, warnings=night.warnings)
     except NightFailed as failure:
-        return Rebuild(failure.result.days, failure, tuple(failure.result.warnings))
+        return Rebuild(failure.result.days, failure, failure.result.warnings)
     except OncelakeError as failure:
         return Rebuild({}, failure)

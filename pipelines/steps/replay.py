@@ -18,7 +18,7 @@ from pipelines.delta.stream_check import refuse_lost_speed
 from pipelines.delta.tables import exists, version
 from pipelines.ledger.certifications import Certified, certified
 from pipelines.ledger.decoding import decode_all, decoding_key
-from pipelines.ledger.forgotten_places import places
+from pipelines.ledger.forgotten_places import not_forgotten
 from pipelines.ledger.leases import Lease, lease
 from pipelines.ledger.ops_tables import CERTIFICATIONS
 from pipelines.ledger.quarantine import Selection, mark_broken, picked, tried, update_unresolved
@@ -135,11 +135,8 @@ class _Lake:
         pipeline = self.pipeline
         # What was forgotten before this run had the lease is no longer there.
         at = version(pipeline.spark, pipeline.table("quarantine"))
-        chosen = picked(pipeline, self.selection, at).dropDuplicates(list(COORDINATES))
-        forgotten = places(pipeline)
-        if forgotten is not None:
-            chosen = chosen.join(forgotten.select(*COORDINATES), [*COORDINATES], "left_anti")
-        records = chosen.select(*ENVELOPE, *ORIGIN)
+        chosen = not_forgotten(pipeline, picked(pipeline, self.selection, at))
+        records = chosen.dropDuplicates(list(COORDINATES)).select(*ENVELOPE, *ORIGIN)
         try:
             yield self._persist(decode_all(pipeline, records, retries_passed_over=True))
         finally:

@@ -31,7 +31,7 @@ from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.leases import Lease, lease
 from pipelines.ledger.ops_tables import CERTIFICATIONS
 from pipelines.ledger.quarantine import Selection
-from pipelines.ledger.replayed_records import reopen_refused
+from pipelines.ledger.replayed_records import judge_again
 from pipelines.records.decode import decode
 from pipelines.spark.session import forget_tables
 from pipelines.steps import replay as step
@@ -261,11 +261,14 @@ def test_a_replayed_record_that_a_later_contract_refuses_is_unresolved_again(
     assert f": {refused} replayed records break the contract now" in warning
     assert numbers(read_serving(replayed.pipeline)) == [1, 2, 3, 4, 6]
     assert kept(replayed).count(("open", "rule_failed", 3)) == refused
-    assert night_of(replayed, strict, "again") == ()
+    # A run that died after it had opened them has told nobody.
+    assert night_of(replayed, strict, "again") == (warning,)
     again = replay(replayed)
     assert (again.days, again.counts.closed) == ((ONE, TWO), refused - 1)
     days = nightly(replayed.pipeline, "fixed", [ONE, TWO]).days
     assert days == {ONE: "certified", TWO: "certified"}
+    mark_replayed(replayed.pipeline, again, again.days)
+    assert night_of(replayed, small, "marked") == ()
     assert numbers(read_serving(replayed.pipeline)) == [1, 2, 2, 3, 4, 6, 9]
 
 
@@ -279,7 +282,7 @@ def test_a_run_that_was_overtaken_opens_no_record_that_a_later_run_has_replayed(
         index = index_bronze(former, version(former.spark, former.table("bronze")))
         claim(former.spark, CERTIFICATIONS.path(former), later(taken))
         with pytest.raises(StaleEpoch):
-            reopen_refused(former, index, taken)
+            judge_again(former, index, taken)
     assert kept(replayed) == before
 
 
@@ -320,7 +323,7 @@ def test_a_replayed_record_that_bronze_no_longer_holds_stays_as_it_is(
     cut = replace(index, rows=index.rows.withColumn("first", F.lit(1_000).cast("bigint")))
     before = kept(replayed)
     with lease(former, "former") as taken:
-        assert reopen_refused(former, cut, taken) is None
+        assert judge_again(former, cut, taken) is None
     assert kept(replayed) == before
 
 
