@@ -239,11 +239,12 @@ def replayed(after_replay: Lake, tmp_path: Path) -> Lake:
     return copied(after_replay, tmp_path / "lake")
 
 
-def night_of(lake: Lake, contract: DataContract, run_id: str) -> tuple[str, ...]:
-    """Rebuilds the first day by a contract; returns the warnings."""
-    night = nightly(replace(lake.pipeline, contract=contract), run_id, [ONE])
-    assert night.days == {ONE: "certified"}
-    return tuple(night.warnings)
+def judged(lake: Lake, contract: DataContract) -> str | None:
+    """Judges what was replayed as a night does, and no more; returns what it warns of."""
+    pipeline = replace(lake.pipeline, contract=contract)
+    with lease(pipeline, "judge") as taken:
+        index = index_bronze(pipeline, version(lake.spark, pipeline.table("bronze")))
+        return judge_again(pipeline, index, taken)
 
 
 def test_a_replayed_record_that_a_later_contract_refuses_is_unresolved_again(
@@ -252,23 +253,25 @@ def test_a_replayed_record_that_a_later_contract_refuses_is_unresolved_again(
     table = replayed.config.table("quarantine")
     before, at = kept(replayed), version(replayed.spark, table)
     # What the same contract has judged is not judged again; another one that takes it changes no status.
-    assert night_of(replayed, small, "same") == ()
+    assert judged(replayed, small) is None
     assert version(replayed.spark, table) == at
-    assert night_of(replayed, replace(small, row_rules=small.row_rules[1:]), "wider") == ()
+    assert judged(replayed, replace(small, row_rules=small.row_rules[1:])) is None
     assert (kept(replayed), version(replayed.spark, table)) == (before, at + 1)
     refused = before.count(("replayed", "rule_failed", 2))
-    (warning,) = night_of(replayed, strict, "former")
+    former = nightly(replace(replayed.pipeline, contract=strict), "former", [ONE])
+    assert former.days == {ONE: "certified"}
+    (warning,) = former.warnings
     assert f": {refused} replayed records break the contract now" in warning
     assert numbers(read_serving(replayed.pipeline)) == [1, 2, 3, 4, 6]
     assert kept(replayed).count(("open", "rule_failed", 3)) == refused
     # A run that died after it had opened them has told nobody.
-    assert night_of(replayed, strict, "again") == (warning,)
+    assert judged(replayed, strict) == warning
     again = replay(replayed)
     assert (again.days, again.counts.closed) == ((ONE, TWO), refused - 1)
     days = nightly(replayed.pipeline, "fixed", [ONE, TWO]).days
     assert days == {ONE: "certified", TWO: "certified"}
     mark_replayed(replayed.pipeline, again, again.days)
-    assert night_of(replayed, small, "marked") == ()
+    assert judged(replayed, small) is None
     assert numbers(read_serving(replayed.pipeline)) == [1, 2, 2, 3, 4, 6, 9]
 
 
@@ -306,11 +309,10 @@ def test_replayed_records_of_which_nothing_says_by_what_they_were_valid_are_judg
     twice = replayed.spark.createDataFrame([*rows, *rows], older)
     twice.write.format("delta").save(table)
     before = kept(replayed)
-    assert night_of(replayed, small, "same") == ()
+    assert judged(replayed, small) is None
     assert kept(replayed) == before
-    (warning,) = night_of(replayed, strict, "former")
     refused = before.count(("replayed", "rule_failed", 2))
-    assert f": {refused // 2} replayed records" in warning
+    assert f": {refused // 2} replayed records" in str(judged(replayed, strict))
     assert kept(replayed).count(("open", "rule_failed", 3)) == refused
 
 

@@ -57,9 +57,10 @@ def test_each_job_begins_and_ends_with_its_datasets(
     assert [named(one) for one in ingest["outputs"]] == ["s3://lake of/bronze/flights"]
     assert night["job"]["facets"]["jobType"]["processingType"] == "BATCH"
     assert [named(one) for one in night["outputs"]] == [
-        f"s3://lake of/{path}" for path in ("batch/flights", "serving/flights", "ops/certifications")
+        f"s3://lake of/{path}"
+        for path in ("batch/flights", "quarantine/flights", "serving/flights", "ops/certifications")
     ]
-    batch, _, ledger = night["outputs"]
+    batch, _, _, ledger = night["outputs"]
     assert "schema" not in ledger["facets"]
     fields = {column["name"]: column for column in batch["facets"]["schema"]["fields"]}
     assert [*fields] == contract.columns
