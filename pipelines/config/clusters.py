@@ -68,8 +68,8 @@ class ClusterConfig(BaseModel):
     Attributes:
         bootstrap_servers: `host:port`, several separated by commas.
         topic: Topic to read, if it is not `kafka.topic`.
-        retired: Whether the cluster is lost for good: nothing is read from it and no run asks it. Each
-            nightly run warns that it was not asked. Its records stay in bronze.
+        retired: Whether the cluster is lost for good: no run connects to it, and each nightly run warns
+            of that. Its records stay in bronze.
         starting_offsets: As `kafka.starting_offsets`.
         isolation_level: As `kafka.isolation_level`.
         max_offsets_per_trigger: As `kafka.max_offsets_per_trigger`.

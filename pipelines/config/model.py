@@ -136,7 +136,7 @@ class BatchConfig(_Model):
         chain_horizons: A run compares copies of an event up to this many horizons before and after its days.
             It applies only if the event time is not part of the key. If a key recurs over a longer span, the
             day fails its audit.
-        lookback_days: How many days back a run repairs days for which records came late.
+        lookback_days: How many days back a run rebuilds days that received records after their verdict.
         seal_by: When a day counts as complete in bronze. `kafka`: bronze must have what the cluster has;
             `bronze`: the newest record in bronze was sent on that day or later. Partitions are not checked
             one by one: use it only if the topic no longer exists.
@@ -164,7 +164,7 @@ class BatchConfig(_Model):
 
 
 class ServingConfig(_Model):
-    """What readers of the lake query: a view, and a table for engines that read no view of Spark's.
+    """What readers of the lake query: a view, and a table for engines that cannot read Spark views.
 
     Attributes:
         view: Catalog view that jobs keep up to date, such as `lake.flights`. The schema must exist. In
@@ -173,7 +173,7 @@ class ServingConfig(_Model):
         table: Whether jobs keep `serving/NAME` up to date, a Delta table with the certified days and nothing
             else, for [other engines](engines.md). Certified days are then stored twice.
         database: Database in which `oncelake catalog register` registers the tables, such as `lake`, or
-            `unity.lake` in a catalog of Spark's. It must exist.
+            `unity.lake` in a Spark catalog. It must exist.
     """
 
     view: str | None = Field(default=None, pattern=r"^\w+(\.\w+){0,2}$")
@@ -207,8 +207,8 @@ class NotifyConfig(_Model):
 class LagConfig(_Model):
     """When `oncelake run` and `oncelake lag --alert` call the hooks of `notify` for a stream that is behind.
 
-    Higher values mean fewer and later messages. An alert changes at the earliest after this many evaluations,
-    however often you evaluate, so a single odd figure never causes a message.
+    Higher values mean fewer and later messages. An alert is raised or cleared only after several
+    evaluations in a row, so that one outlier causes no message.
 
     Attributes:
         evaluate_every: How often `oncelake run` evaluates the lag, if `notify` has a hook. Each evaluation
@@ -263,8 +263,8 @@ class PipelineConfig(_Model):
         name: Name of the pipeline, which is that of its file.
         env: Environment, which is a folder of the configuration.
         contract: File of the contract, in `--contracts-dir`.
-        accept_risks: Risks that this pipeline takes, by their names, see [Risks](#risks). What is not listed
-            here is refused or found.
+        accept_risks: Risks that this pipeline takes, by their names, see [Risks](#risks). Other
+            risks are refused by jobs, or reported by `oncelake doctor`.
         lake: Where the tables are.
         kafka: The topic.
         registry: The schema registry.

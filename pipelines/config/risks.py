@@ -73,7 +73,7 @@ RISKS: Final[Mapping[RiskName, Risk]] = {
     "retention_under_run_interval": Risk(
         "`retention.ms` of the topic under the time between two runs of ingest",
         "Kafka deletes records before they are read",
-        "`oncelake doctor`; ingest starts all the same, since it would lose more if it did not",
+        "`oncelake doctor`; ingest still starts, because it would lose more records otherwise",
     ),
     "watermark_under_lateness": Risk(
         "`speed.watermark_delay` under the lateness of the data",
