@@ -73,13 +73,14 @@ class IndexWorld(NightlyWorld):
         self._tables, self._names = 0, count()
         self._ends, self._records = dict[int, int](), list[Sent]()
         self._newest_seen = 0
-        self._losses = 0
+        self._retentions, self._losses = 0, 0
+        self._ingested_at = datetime.min.replace(tzinfo=UTC)
         for _ in range(self.setup.randint(1, 3)):
             self.come(self.setup.choice((timedelta(), _HOUR)))
         for name in ("night-A", "night-B"):
             self.start_night(name)
         if self.setup.random() < 0.7:
-            self.start_fold("fold-A")
+            self.start_fold("fold-A", after=self.setup.choice((0, 60, 120)))
         self._accidents()
 
     def time(self) -> datetime:
@@ -121,7 +122,7 @@ class IndexWorld(NightlyWorld):
         """Let a micro-batch come, or have come some time ago."""
         if len(self._records) >= _MOST_RECORDS:
             return
-        rows, now = list[Row](), self.time() - ago + timedelta(microseconds=len(self._records))
+        rows, now = list[Row](), self._moment(self.time() - ago)
         for _ in range(self.setup.randint(1, 3)):
             partition = self.setup.randrange(2)
             offset = self._ends.get(partition, 0)
@@ -131,6 +132,11 @@ class IndexWorld(NightlyWorld):
             rows.append(Row(record, now))
         self.bronze_log.append_blindly(BRONZE, tuple(rows))
 
+    def _moment(self, now: datetime) -> datetime:
+        """Return a moment for a micro-batch, later than that of the one before, as ingest demands."""
+        self._ingested_at = max(now, self._ingested_at + timedelta(microseconds=1))
+        return self._ingested_at
+
     def _process(self, name: str) -> Process:
         # Of two hosts one may have it later.
         self.contracts[name] = self.contract + (self.setup.random() < 0.25)
@@ -138,10 +144,12 @@ class IndexWorld(NightlyWorld):
         self.processes[process.number] = process
         return process
 
-    def _run(self, name: str, work: Callable[[LeaseTerm], None], times: int) -> Actor:
+    def _run(self, name: str, work: Callable[[LeaseTerm], None], times: int, after: float = 0) -> Actor:
         process = self._process(name)
 
         def job() -> None:
+            if after:
+                self.kernel.sleep(after, "is started later")
             hold: AbstractContextManager[LeaseTerm] = IndexTables(self, process, ()).hold()
             with hold as term:
                 work(term)
@@ -158,12 +166,12 @@ class IndexWorld(NightlyWorld):
                 self.kernel.sleep(5, "waits for ingest")
             newest = self.kernel.effect("bronze: newest version", lambda: self.bronze_log.newest)
             version = newest.commit.version
-            losses = self._losses
+            retentions, losses = self._retentions, self._losses
             lake = self.make_index(self, version)
             index = make_index(lake, term.stamp)
-            self._check_index(index, newest, lake.bronze.whole_from)
+            self._check_index(index, newest)
         offsets = frozenset((partition, offset) for _, partition, offset in index.counts())
-        decided = BronzeVerdict(version, lake.bronze.commit, offsets, lake.bronze.whole_from, losses)
+        decided = BronzeVerdict(version, lake.bronze.commit, offsets, retentions, losses)
         self._decide(decided, term.stamp("certify"))
 
     def _decide(self, decided: BronzeVerdict, stamp: Stamp) -> None:
@@ -171,14 +179,14 @@ class IndexWorld(NightlyWorld):
         table = self.table(self.ledger)
         write_fenced(table, table.saver(stamp, [], lambda: [self.ledger.file("verdicts", decided)]), stamp)
 
-    def start_fold(self, name: str, times: int = 3) -> Actor:
-        """Start a run that folds the index."""
-        return self._run(name, self._fold, times)
+    def start_fold(self, name: str, times: int = 3, after: float = 0) -> Actor:
+        """Start a run that folds the index, some seconds later, when there may be one."""
+        return self._run(name, self._fold, times, after)
 
     def _fold(self, term: LeaseTerm) -> None:
         folded(self.make_folding(self), term.stamp)
 
-    def _check_index(self, index: ModelIndex, newest: Version, whole: date | None) -> None:
+    def _check_index(self, index: ModelIndex, newest: Version) -> None:
         """Compare what a run gets with the bronze that it was made for."""
         log = self.bronze_log
         if log.versions[newest.commit.version : newest.commit.version + 1] != [newest]:
@@ -196,7 +204,8 @@ class IndexWorld(NightlyWorld):
             return
         self._newest_seen = index.version
         for verdict in self._known_verdicts()[-1:]:
-            if whole == verdict.whole_from and (lost := verdict.offsets - there):
+            # What was there before a retention may be gone by it, also from a table put back since.
+            if verdict.retentions == self._retentions and (lost := verdict.offsets - there):
                 raise Violation("lost records are told", f"{sorted(lost)} are gone, and nobody says so")
 
     def _counts(self, version: Version, contract: int) -> Counter[tuple[date, int, int]]:
@@ -261,6 +270,7 @@ class IndexWorld(NightlyWorld):
         whole = self.bronze_log.newest.properties.get(WHOLE_FROM)
         day = _DAYS[0] if whole is None else date.fromisoformat(whole) + timedelta(days=1)
         self.bronze_log.set_property(WHOLE_FROM, day.isoformat())
+        self._retentions += 1
 
     def _accidents(self) -> None:
         self.kernel.accidents |= {
@@ -315,9 +325,9 @@ class IndexWorld(NightlyWorld):
         self.cleaned = 0
         del self.bronze_log.versions[1:]
         there = [record for record in self._records if self.setup.random() < 0.95]
-        at = self.time() + timedelta(microseconds=len(self._records))
         for first in range(0, len(there), 3):
-            rows = tuple(Row(each, at + timedelta(seconds=first)) for each in there[first : first + 3])
+            at = self._moment(self.time() + timedelta(seconds=first))
+            rows = tuple(Row(each, at) for each in there[first : first + 3])
             self.bronze_log.append_blindly(BRONZE, rows)
 
     def _retain(self) -> None:

@@ -50,14 +50,14 @@ class BronzeVerdict:
         version: its version.
         commit: the hash of that commit.
         offsets: the records that bronze had, by partition.
-        whole_from: the first day of which bronze lacked no record that was removed.
+        retentions: how often bronze had said by then from which day on it is whole.
         losses: how often an index was lost before.
     """
 
     version: int
     commit: str | None
     offsets: frozenset[tuple[int, int]]
-    whole_from: date | None
+    retentions: int
     losses: int
 
 
@@ -282,7 +282,7 @@ class ModelFolding:
 
     def __init__(self, world: IndexedBronze) -> None:
         self.world, self.table = world, IndexTable(world.kernel, world.index)
-        self.before = world.time() - timedelta(minutes=1)
+        self.before = world.time() - timedelta(minutes=10)
 
     def claim(self, stamp: Stamp) -> None:
         """Make the index refuse the commits of all earlier epochs."""
