@@ -16,12 +16,11 @@ from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import DayRule
 from pipelines.formats.contract_files import load_contract
-from pipelines.runtime.local_broker import broker as running_broker
 from pipelines.runtime.processes import graceful_shutdown
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.session import forget_tables, spark_session
 from tests.support.java_link import drop_if_out_of_step
-from tests.support.kafka import MakeTopic, fresh_topics
+from tests.support.kafka import MakeTopic, brief_broker, fresh_topics
 from tests.support.lakes import Lake, lake_that_publishes
 from tests.support.processes import LASTING_JAVA, Job
 from tests.support.schema_registry import schema_registry
@@ -111,8 +110,8 @@ def lake(make_lake: Callable[..., Lake]) -> Lake:
 @pytest.fixture(scope="session")
 def broker() -> Iterator[str]:
     """Bootstrap servers of a running broker."""
-    with running_broker() as running:
-        yield running.bootstrap_servers
+    with brief_broker() as servers:
+        yield servers
 
 
 @pytest.fixture(scope="session")

@@ -54,8 +54,10 @@ def gaps(source: Source) -> Source:
     source.ingest()
     source.send(50)
     source.ingest()
-    source.drop("_partition = 0 AND (_offset < 120 OR _offset IN (130, 131, 140, 299 - 10))")
-    source.drop("_partition = 1 AND _offset BETWEEN 10 AND 19")
+    source.drop(
+        "_partition = 0 AND (_offset < 120 OR _offset IN (130, 131, 140, 299 - 10))"
+        " OR _partition = 1 AND _offset BETWEEN 10 AND 19"
+    )
     return source
 
 

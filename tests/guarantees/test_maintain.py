@@ -2,7 +2,9 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -23,6 +25,7 @@ from pipelines.delta.io import by_day_and_key, read
 from pipelines.delta.table_properties import WHOLE_FROM, set_table_property, table_property
 from pipelines.delta.tables import ensure_table
 from pipelines.errors import InfrastructureError
+from pipelines.ledger.certifications import Verdict, history, record_verdicts
 from pipelines.ledger.leases import backfill_lease, lease
 from pipelines.ledger.quarantine import Selection
 from pipelines.ledger.retention_properties import first_rebuildable_day, speed_from
@@ -30,6 +33,7 @@ from pipelines.nightly.recovery import holds_certified
 from pipelines.retention.blockers import RetentionBlocker
 from pipelines.retention.removal import from_bronze, from_quarantine, from_speed
 from pipelines.session_settings import session_settings
+from pipelines.spark.pipeline import Pipeline
 from pipelines.steps import speed as speed_layer
 from pipelines.steps.maintain import maintain
 from pipelines.steps.nightly import nightly
@@ -127,6 +131,55 @@ def die_at_work(lake: Lake) -> None:
         replace_days_fenced(again, lake.config.table("batch"), [TWO], held.stamp("build"))
 
 
+def fails(pipeline: Pipeline, *days: date) -> None:
+    """Records, by a commit for each of the days, that it did not pass."""
+    with lease(pipeline, "failed") as held:
+        for day in days:
+            verdict = Verdict(
+                pipeline=pipeline.config.name,
+                day=day,
+                status="failed",
+                run_id="failed",
+                batch_version=0,
+                bronze_version=0,
+                records=1,
+                rows=1,
+                duplicates=0,
+                conflicts=0,
+                late=0,
+                quarantined=0,
+                other_days=0,
+                bronze=1,
+                decided_at=datetime(2013, 2, 1, tzinfo=UTC),
+                epoch=held.epoch,
+            )
+            record_verdicts(pipeline, [verdict], held.stamp("certify"))
+
+
+def ledger_files(lake: Lake) -> dict[str, set[str]]:
+    """By pipeline, the files of the ledger that pipelines share."""
+    ledger = read(lake.spark, lake.config.ops_table("certifications"))
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for row in ledger.select("pipeline", "_metadata.file_path").distinct().toLocalIterator():
+        found[row["pipeline"]].add(row["file_path"])
+    return found
+
+
+@contextmanager
+def others_left_alone(lake: Lake) -> Iterator[None]:
+    """Upkeep in the block puts files of the pipeline in the shared ledger together, and no other's."""
+    other = lake.config.model_copy(update={"name": "flights_2"})
+    fails(replace(lake.pipeline, config=other), EARLY, ONE, TWO)
+    # Not certified, like a day without a verdict.
+    fails(lake.pipeline, date(2013, 1, 12))
+    before, verdicts = ledger_files(lake), history(lake.pipeline)
+    assert {name: len(files) for name, files in before.items()} == {"flights": 2, "flights_2": 3}
+    yield
+    after = ledger_files(lake)
+    assert (len(after["flights"]), after["flights_2"]) == (1, before["flights_2"])
+    assert history(lake.pipeline) == verdicts
+
+
 def test_upkeep_removes_what_nothing_needs_and_readers_and_streams_find_what_they_had(lake: Lake) -> None:
     hold_on(lake)
     serving = rows(read_serving(lake.pipeline))
@@ -144,7 +197,8 @@ def test_upkeep_removes_what_nothing_needs_and_readers_and_streams_find_what_the
         running.processAllAvailable()
         with lease(lake.pipeline, "first"), pytest.raises(InfrastructureError, match=AT_WORK):
             upkeep(lake, compact=False)
-        counts, really = upkeep(lake, vacuum_after=timedelta())
+        with others_left_alone(lake):
+            counts, really = upkeep(lake, vacuum_after=timedelta())
         assert {name: counts[name] for name in removed} == removed
         for line in TOLD:
             assert line in said

@@ -2,9 +2,9 @@
 
 import json
 import shutil
-from collections.abc import Callable
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -188,34 +188,37 @@ def test_another_key_or_watermark_than_the_state_has_is_refused(
         stream(longer)
 
 
-def test_a_replayed_record_enters_an_uncertified_day_once_and_a_certified_day_by_its_rebuild(
-    lake: Lake, small: DataContract
-) -> None:
-    certify(lake, ONE)
-    fixed = with_contract(lake, small)
-    expected = ReplayCounts(records=9, still_broken=4, rows=2, closed=1, copies=2)
-    assert replay(fixed, dry_run=True).counts == expected
-    assert streamed_numbers(lake) == [1, 3, 4]
-    done = replay(fixed)
-    assert (done.days, done.counts) == ((ONE,), expected)
-    assert streamed_numbers(lake) == [1, 2, 3, 4, 6]
-    replayed, broken = ("replayed", "rule_failed", 2), ("open", "malformed_json", 2)
-    others = [
-        *([replayed] * 3 + [broken, ("open", "missing_field", 2)]),
-        *(broken, replayed, ("open", "rule_failed", 2)),
-    ]
-    assert kept(lake) == [("open", "rule_failed", 1), *others]
-    again = nightly(replace(lake.pipeline, contract=small), "again", [ONE, TWO])
-    assert again.days == {ONE: "certified", TWO: "certified"}
-    mark_replayed(fixed.pipeline, done, done.days)
-    assert kept(lake) == [replayed, *others]
-    assert numbers(read_serving(lake.pipeline)) == [1, 2, 2, 3, 4, 6]
-    assert replay(fixed).counts == ReplayCounts(records=4, still_broken=4, rows=0, closed=0, copies=0)
-    assert streamed_numbers(lake) == [1, 2, 3, 4, 6]
+@dataclass(frozen=True)
+class AfterReplay:
+    """A lake whose records were replayed, and what was seen of it on the way.
+
+    Attributes:
+        lake: The lake, by the contract that takes the far flights; its records are marked.
+        looked: What a dry run has counted.
+        streamed_then: The flights of the speed layer after that.
+        done: What the replay did.
+        streamed: The flights of the speed layer after it.
+        kept_then: The quarantine before the records of rebuilt days were marked.
+        night: The verdicts of the night that rebuilt the days.
+        kept: The quarantine after the records were marked.
+        served: The flights that readers have.
+    """
+
+    lake: Lake
+    looked: ReplayCounts
+    streamed_then: list[int]
+    done: Replay[DataFrame]
+    streamed: list[int]
+    kept_then: list[tuple[Any, ...]]
+    night: Mapping[date, str]
+    kept: list[tuple[Any, ...]]
+    served: list[int]
 
 
 @pytest.fixture(scope="module")
-def after_replay(streamed: Lake, small: DataContract, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+def after_replay(
+    streamed: Lake, small: DataContract, tmp_path_factory: pytest.TempPathFactory
+) -> AfterReplay:
     """A lake by the contract that takes the far flights; readers have them, and their records are marked.
 
     One lies in a micro-batch that holds no other record of its day, so that no rebuild by a contract that
@@ -224,19 +227,51 @@ def after_replay(streamed: Lake, small: DataContract, tmp_path_factory: pytest.T
     lake = copied(streamed, tmp_path_factory.mktemp("replayed") / "lake")
     lake.ingest([on(1, 9, **FAR)])
     stream(lake)
+    certify(lake, ONE)
     fixed = with_contract(lake, small)
-    certify(fixed, ONE)
+    looked, streamed_then = replay(fixed, dry_run=True).counts, streamed_numbers(fixed)
     done = replay(fixed)
-    assert nightly(fixed.pipeline, "rebuilt", [ONE, TWO]).days == {ONE: "certified", TWO: "certified"}
+    streamed_now, kept_then = streamed_numbers(fixed), kept(fixed)
+    night = nightly(fixed.pipeline, "rebuilt", [ONE, TWO])
     mark_replayed(fixed.pipeline, done, done.days)
-    assert numbers(read_serving(fixed.pipeline)) == [1, 2, 2, 3, 4, 6, 9]
-    return fixed
+    return AfterReplay(
+        lake=fixed,
+        looked=looked,
+        streamed_then=streamed_then,
+        done=done,
+        streamed=streamed_now,
+        kept_then=kept_then,
+        night=night.days,
+        kept=kept(fixed),
+        served=numbers(read_serving(fixed.pipeline)),
+    )
 
 
 @pytest.fixture
-def replayed(after_replay: Lake, tmp_path: Path) -> Lake:
+def replayed(after_replay: AfterReplay, tmp_path: Path) -> Lake:
     """A copy of that lake."""
-    return copied(after_replay, tmp_path / "lake")
+    return copied(after_replay.lake, tmp_path / "lake")
+
+
+def test_a_replayed_record_enters_an_uncertified_day_once_and_a_certified_day_by_its_rebuild(
+    after_replay: AfterReplay, replayed: Lake
+) -> None:
+    seen, done = after_replay, after_replay.done
+    expected = ReplayCounts(records=10, still_broken=4, rows=2, closed=2, copies=2)
+    assert seen.looked == expected
+    assert seen.streamed_then == [1, 3, 4]
+    assert (done.days, done.counts) == ((ONE,), expected)
+    assert seen.streamed == [1, 2, 3, 4, 6]
+    waiting, marked = ("open", "rule_failed", 1), ("replayed", "rule_failed", 2)
+    broken = ("open", "malformed_json", 2)
+    between = [marked, marked, marked, broken, ("open", "missing_field", 2)]
+    others = [broken, marked, ("open", "rule_failed", 2)]
+    assert seen.kept_then == [waiting, *between, waiting, *others]
+    assert seen.night == {ONE: "certified", TWO: "certified"}
+    assert seen.kept == [marked, *between, marked, *others]
+    assert seen.served == [1, 2, 2, 3, 4, 6, 9]
+    assert replay(replayed).counts == ReplayCounts(records=4, still_broken=4, rows=0, closed=0, copies=0)
+    assert streamed_numbers(replayed) == [1, 2, 3, 4, 6]
 
 
 def judged(lake: Lake, contract: DataContract) -> str | None:

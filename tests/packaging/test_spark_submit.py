@@ -11,8 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from demo.waiting import wait_until
-from pipelines.runtime.local_broker import broker
-from tests.support.kafka import make_topic, ordered_producer
+from tests.support.kafka import brief_broker, make_topic, ordered_producer
 from tests.support.lakes import flight
 from tests.support.readers import messages_of
 
@@ -65,7 +64,7 @@ def test_jobs_of_the_zip_copy_a_topic_until_told_to_stop_and_publish_it_on_two_w
             TWO_WORKERS,
             tmp_path / "jobs" / f"{name}.py",
             *("--pipeline", "flights", "--log-format", "json"),
-            *("--set", f"kafka.bootstrap_servers={running.bootstrap_servers}"),
+            *("--set", f"kafka.bootstrap_servers={servers}"),
             *("--set", f"kafka.topic={source}"),
             *("--set", f"publish.topic={output}"),
             *("--set", f"lake.root={tmp_path / 'lake'}"),
@@ -80,12 +79,12 @@ def test_jobs_of_the_zip_copy_a_topic_until_told_to_stop_and_publish_it_on_two_w
         counts: dict[str, Any] = summary["counts"]
         return counts
 
-    with broker() as running:
+    with brief_broker() as servers:
         source, output = f"flights-{tmp_path.name}", f"events-{tmp_path.name}"
-        admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
+        admin = AdminClient({"bootstrap.servers": servers})
         for fresh in (NewTopic(source, 4, 1), NewTopic(output, 4, 1)):
             make_topic(admin, fresh)
-        producer = ordered_producer(running.bootstrap_servers)
+        producer = ordered_producer(servers)
         for number in range(RECORDS):
             producer.produce(source, flight(flight=1 + number % FLIGHTS), str(number))
         assert producer.flush(60) == 0
@@ -98,7 +97,7 @@ def test_jobs_of_the_zip_copy_a_topic_until_told_to_stop_and_publish_it_on_two_w
         assert _rows(tmp_path / "lake" / "bronze" / "flights") == RECORDS
         ended(start("speed_stream", "--once"))
         assert ended(start("publish_stream", "--once"))["rows"] == FLIGHTS
-        found = messages_of(running.bootstrap_servers, output)
+        found = messages_of(servers, output)
     assert sorted(json.loads(each.value or b"")["flight"] for each in found) == list(range(1, FLIGHTS + 1))
 
 

@@ -3,9 +3,11 @@
 import itertools
 import os
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 import pytest
 from confluent_kafka import KafkaException, Producer, TopicCollection
@@ -15,9 +17,12 @@ from demo.waiting import wait_until
 from pipelines.runtime.jars import ensure_jars
 from pipelines.runtime.java import find_java
 from pipelines.runtime.local_broker import EmbeddedBroker, start_broker
+from pipelines.runtime.processes import graceful_shutdown
 from tests.support.short_lived_settings import BRIEF_JAVA
 
 MakeTopic = Callable[..., str]
+_FORMATTED: Final = dict[str, bytes]()
+"""The files of formatted storage, once a broker has them."""
 
 
 def make_topic(admin: AdminClient, fresh: NewTopic) -> None:
@@ -35,10 +40,33 @@ def ordered_producer(servers: str) -> Producer:
 
 
 def start_brief_broker(folder: Path) -> EmbeddedBroker:
-    """Starts a broker in a folder that lives so briefly that compiling does not pay."""
+    """Starts a broker in a folder that lives so briefly that compiling does not pay.
+
+    All but the first of a process get the files that Kafka's tool has made for that one.
+    """
+    data = folder / "data"
+    if _FORMATTED and not data.exists():
+        data.mkdir(parents=True)
+        for name, content in _FORMATTED.items():
+            (data / name).write_bytes(content)
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("JDK_JAVA_OPTIONS", BRIEF_JAVA)
-        return start_broker(folder)
+        broker = start_broker(folder)
+    if not _FORMATTED:
+        names = ("bootstrap.checkpoint", "meta.properties")
+        _FORMATTED.update({name: (data / name).read_bytes() for name in names})
+    return broker
+
+
+@contextmanager
+def brief_broker() -> Iterator[str]:
+    """Runs such a broker for a block, in a temporary folder; yields its bootstrap servers."""
+    with tempfile.TemporaryDirectory(prefix="oncelake-broker-") as folder, graceful_shutdown():
+        broker = start_brief_broker(Path(folder))
+        try:
+            yield broker.bootstrap_servers
+        finally:
+            broker.stop()
 
 
 @contextmanager

@@ -7,6 +7,7 @@ interrupted goes on from its checkpoint when this is started again.
 import json
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -28,6 +29,8 @@ TIMES: Final = 9
 """How often a row's value repeats its key."""
 
 _TRIES: Final = 4
+# A client that has lost its broker would wait up to ten seconds before it looks for it again.
+_CLIENT: Final[Mapping[str, str | int]] = {"linger.ms": 0, "reconnect.backoff.max.ms": 500}
 _PORTION: Final = 5
 
 
@@ -85,7 +88,7 @@ def run(spark: SparkSession, stream: Stream) -> None:
                 fault.strike()
 
     sink = TransactionalSink(
-        *(stream.name, stream.topic, stream.slots, {"bootstrap.servers": stream.servers, "linger.ms": 0}),
+        *(stream.name, stream.topic, stream.slots, {"bootstrap.servers": stream.servers, **_CLIENT}),
         # A broker that was killed takes its time to come back, where everything runs on two cores.
         timeout=timedelta(seconds=90),
     )

@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 from pipelines.runtime import local_broker as embedded
 from pipelines.runtime.local_broker import server_properties
+from tests.support.kafka import start_brief_broker
 
 PRODUCE: Final = 0
 END_TXN: Final = 26
@@ -107,7 +108,7 @@ def transaction_proxy(folder: Path) -> Iterator[TransactionProxy]:
             )
 
         with patch.object(embedded, "server_properties", properties):
-            running = embedded.start_broker(folder)
+            running = start_brief_broker(folder)
         proxy = TransactionProxy(f"127.0.0.1:{port}", running.bootstrap_servers)
         accepting = threading.Thread(target=_accept, args=(listening, behind, proxy), daemon=True)
         accepting.start()

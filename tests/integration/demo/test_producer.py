@@ -1,13 +1,15 @@
 """What the demo's producers say they sent is what a real broker holds."""
 
 import json
+import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from demo.producer import Producers
 from demo.replay import Plan, plan_replay
@@ -16,7 +18,6 @@ from demo.source import FlightKey, demo_days, read_flights
 from demo.topic import create_topic, delete_topic
 from demo.waiting import wait_until
 from pipelines.errors import InfrastructureError
-from pipelines.runtime.local_broker import broker
 
 pytestmark = pytest.mark.integration
 
@@ -24,9 +25,13 @@ PARTITIONS = 3
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with broker(tmp_path_factory.mktemp("demo") / "broker") as running:
-        yield running.bootstrap_servers
+def names(admin: AdminClient) -> Iterator[Callable[[str], str]]:
+    """Makes names that no other test has; topics with such names are deleted at the end."""
+    own = os.urandom(4).hex()
+    yield lambda name: f"{name}-{own}"
+    made = [name for name in admin.list_topics(timeout=30).topics if name.endswith(own)]
+    for deleted in admin.delete_topics(made).values():
+        deleted.result(30)
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +40,15 @@ def plan() -> Plan:
 
 
 @pytest.fixture(scope="module")
-def records(servers: str, plan: Plan) -> list[Message]:
+def records(broker: str, names: Callable[[str], str], plan: Plan) -> list[Message]:
     """All that the topic holds after a replay, partition by partition, in the order of offsets."""
-    create_topic(servers, "replayed", PARTITIONS)
-    with Producers(servers, "replayed") as producers:
+    topic = names("replayed")
+    create_topic(broker, topic, PARTITIONS)
+    with Producers(broker, topic) as producers:
         assert sum(count for wave in split_waves(plan.sends, 5) for count in producers.send(wave)) == len(
             plan.sends
         )
-    return list(read_all(servers, "replayed"))
+    return list(read_all(broker, topic))
 
 
 def read_all(servers: str, topic: str) -> Iterator[Message]:
@@ -114,19 +120,23 @@ def test_the_winners_by_real_offsets_are_those_of_the_truth(plan: Plan, records:
         assert {name: fields[name] for name in payload._fields} == payload._asdict()
 
 
-def test_a_topic_that_exists_is_not_taken(servers: str) -> None:
-    create_topic(servers, "taken", 1)
-    with pytest.raises(InfrastructureError, match=r"topic taken at .*cannot be created"):
-        create_topic(servers, "taken", 1)
-    delete_topic(servers, "taken")
+def test_a_topic_that_exists_is_not_taken(broker: str, names: Callable[[str], str]) -> None:
+    topic = names("taken")
+    create_topic(broker, topic, 1)
+    with pytest.raises(InfrastructureError, match=rf"topic {topic} at .*cannot be created"):
+        create_topic(broker, topic, 1)
+    delete_topic(broker, topic)
 
 
-def test_a_record_for_a_partition_that_is_not_there_is_an_error_not_a_loss(servers: str, plan: Plan) -> None:
-    create_topic(servers, "narrow", 1)
+def test_a_record_for_a_partition_that_is_not_there_is_an_error_not_a_loss(
+    broker: str, names: Callable[[str], str], plan: Plan
+) -> None:
+    topic = names("narrow")
+    create_topic(broker, topic, 1)
     astray = [send for send in plan.sends if send.partition == 2][:1]
     with (
-        pytest.raises(InfrastructureError, match="sending to topic narrow"),
-        Producers(servers, "narrow", flush_seconds=5) as producers,
+        pytest.raises(InfrastructureError, match=f"sending to topic {topic}"),
+        Producers(broker, topic, flush_seconds=5) as producers,
     ):
         list(producers.send(astray))
 

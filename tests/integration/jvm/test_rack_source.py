@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from demo.waiting import wait_until
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import read
@@ -88,3 +89,10 @@ def test_a_stopped_query_has_not_failed(
         query.awaitTermination(number / 40)
         query.stop()
         assert query.exception() is None, f"stopped after {number / 40} s"
+    # While their topic exists: a task that asks for one that is deleted keeps its slot for a minute.
+    status = spark.sparkContext._jsc.sc().statusTracker()
+    wait_until(
+        lambda: not sum(executor.numRunningTasks() for executor in status.getExecutorInfos()),
+        "the tasks of the queries end",
+        60,
+    )

@@ -15,10 +15,11 @@ from pipelines.contracts.contract import DataContract
 from pipelines.steps.console import Collector, Described, Limits
 from pipelines.steps.ingest import ingest
 from pipelines.steps.speed import speed
+from tests.support.certified_days import rebuild
 from tests.support.cli_calls import outcome
 from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.lakes import Lake, flight
-from tests.support.nights import ONE, run
+from tests.support.nights import ONE
 
 LIMITS = Limits(old_after_s=3_600.0, answer_s=120.0)
 
@@ -50,7 +51,7 @@ def filled(
     assert producer.flush(60) == 0
     ingest(lake.pipeline, once=True)
     speed(lake.pipeline, once=True)
-    run(lake, ONE)
+    rebuild(lake, [ONE])
     return lake, name
 
 
@@ -60,7 +61,7 @@ def told_of_flights(flights: PipelineView) -> None:
     assert [step.step for step in ledger.steps] == ["seal", "build", "audit", "certify"]
     assert {step.status for step in ledger.steps} == {"done"}
     assert ledger.lease
-    assert (ledger.lease.run_id, ledger.lease.until <= datetime.now(UTC)) == ("run", True)
+    assert (ledger.lease.run_id, ledger.lease.until <= datetime.now(UTC)) == ("rebuild", True)
 
     assert figures
     assert [each.stage for each in figures.streams] == ["ingest", "speed"]

@@ -29,7 +29,7 @@ from pipelines.steps.speed import speed
 from tests.support.accidents import dying
 from tests.support.kafka import MakeTopic, make_anew, ordered_producer
 from tests.support.lakes import Lake, flight
-from tests.support.nights import on, stream
+from tests.support.nights import on
 from tests.support.published import send
 
 DISK_FULL = Symptom("run_failed", {"failure": "the disk is full"})
@@ -275,8 +275,7 @@ def test_rows_that_wait_to_be_published_are_counted_until_they_are(
     publishing_lake: Callable[..., Lake], contract: DataContract, topic: MakeTopic
 ) -> None:
     lake = publishing_lake(contract, topic(partitions=2), f"kafka.topic={topic(partitions=2)}")
-    lake.ingest([on(1, 1), on(1, 2), on(1, 2)])
-    stream(lake)
+    lake.ingest_and_enter([on(1, 1), on(1, 2)])
 
     def published() -> StageLag:
         return next(each for each in lag(lake.pipeline) if each.facts.stage == "publish")

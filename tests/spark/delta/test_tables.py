@@ -1,8 +1,10 @@
 """How a table is made where somebody else has not come to the end of it."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import tenacity
 from pyspark.errors import AnalysisException
 
 from pipelines.delta.tables import ensure_table, shape, version
@@ -11,7 +13,11 @@ from tests.support.lakes import Lake
 pytestmark = pytest.mark.spark
 
 
-def test_a_log_that_was_begun_and_has_no_commit_is_begun_again(lake: Lake, tmp_path: Path) -> None:
+def test_a_log_that_was_begun_and_has_no_commit_is_begun_again(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Another process may be about to commit, so it is tried again before the log is taken for dead.
+    monkeypatch.setattr(tenacity.nap, "time", SimpleNamespace(sleep=lambda seconds: None))
     log = tmp_path / "table/_delta_log"
     (log / "_staged_commits").mkdir(parents=True)
     (log / f".{0:020d}.json.7.tmp").write_text('{"commitInfo":')

@@ -53,7 +53,8 @@ def test_any_history_has_the_numbers_that_delta_has(spark: SparkSession, table: 
             # Numbers grow, as they have to; Delta itself would take any.
             numbers[what] = numbers.get(what, 0) + chance.randint(1, 3)
             commit(spark, table, what, numbers[what])
-        for application in (*APPLICATIONS, "nobody"):
+        # All of them where Delta is asked as well, which takes longer.
+        for application in (*APPLICATIONS, "nobody") if step % 5 == 0 else {what, "nobody"}:
             assert last_batch(spark, table, application) == numbers.get(application)
             assert Transaction(spark, table).number_taken(application) == numbers.get(application, -1)
         if step % 5 == 0:

@@ -48,5 +48,3 @@ def test_what_was_removed_after_the_table_was_looked_at_stays(spark: SparkSessio
     assert vacuum(spark, table, week, looked).count == 1
     assert len(first & {*Path(table).glob("*.parquet")}) == 1
     assert [row["id"] for row in read(spark, table, looked).toLocalIterator()] == [1]
-    vacuum(spark, table, week, version(spark, table))
-    assert not first & {*Path(table).glob("*.parquet")}
