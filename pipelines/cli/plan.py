@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from pipelines.cli.job_runner import refuse_unfit_expectations
 from pipelines.cli.options import CommonOptions, config_options
 from pipelines.cli.terminal import harmless
 from pipelines.config.client_templates import SINK_TEMPLATES, SOURCE_TEMPLATES, Template, settings
@@ -28,6 +29,7 @@ def plan(**common: Any) -> None:
     options = CommonOptions(**common)
     config, contract = options.load()
     require_safe_dead_letters(config)
+    refuse_unfit_expectations(config, contract)
     if options.log_format == "json":
         click.echo(_as_json(config, contract))
         return

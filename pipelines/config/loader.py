@@ -28,7 +28,7 @@ from pipelines.config.model import PipelineConfig
 from pipelines.config.references import EXPECTED, plain_secrets, require_text, resolved
 from pipelines.errors import ConfigError
 from pipelines.message_texts import shortened
-from pipelines.yaml import parse_yaml
+from pipelines.yaml import parse_yaml, why_unreadable
 
 # What others call such files; of two beside each other nobody would see that one is not read.
 _OTHER_ENDING: Final = ".yaml"
@@ -229,7 +229,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
+        raise ConfigError(f"{path}: cannot be read: {why_unreadable(error)}") from None
     values = parse_yaml(text, str(path), ConfigError)
     if not isinstance(values, dict | None):
         raise ConfigError(f"{path}: expected keys and values, got {type(values).__name__}")
@@ -359,7 +359,10 @@ def _explain(error: ErrorDetails, layers: Sequence[_Source]) -> str:
             hint = f"did you mean '{close[0]}'?" if close else f"known keys: {', '.join(known_keys)}"
             return f"{where}: unknown key; {hint}"
         case "missing":
-            return f"{where}: missing; add it here or with --set {'.'.join(map(str, location))}=VALUE"
+            name = ".".join(map(str, location))
+            # What other pipelines read may have the section, but not the value.
+            where = next((layer.origin for layer in layers if "pipelines" in layer.origin), "configuration")
+            return f"{where}: {name}: missing; add it here or with --set {name}=VALUE"
         case "value_error":
             return f"{where}: {error['msg'].removeprefix('Value error, ')}"
         case _:
@@ -372,7 +375,9 @@ def _explain(error: ErrorDetails, layers: Sequence[_Source]) -> str:
                 if may_be_secret
                 else shortened(value, _LONGEST_SHOWN)
             )
-            return f"{where}: {_expected(error['msg'])}, got {shown}"
+            is_section = error["type"] == "dict_type" and where.startswith("--set")
+            fix = f"; set one at a time: --set {'.'.join(map(str, location))}.KEY=VALUE" if is_section else ""
+            return f"{where}: {_expected(error['msg'])}, got {shown}{fix}"
 
 
 def _expected(message: str) -> str:

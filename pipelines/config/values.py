@@ -45,6 +45,9 @@ _SPARK_SETTINGS_WE_OWN: Final = frozenset(
         "spark.sql.files.ignoreCorruptFiles",
         "spark.sql.files.ignoreMissingFiles",
         "spark.sql.parquet.outputTimestampType",
+        "spark.sql.parquet.datetimeRebaseModeInWrite",
+        "spark.sql.caseSensitive",
+        "spark.sql.legacy.timeParserPolicy",
     }
 )
 _SECRET: Final = re.compile(

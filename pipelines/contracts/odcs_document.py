@@ -25,7 +25,7 @@ from pipelines.contracts.custom_properties import OF_OBJECT, OF_PROPERTY
 from pipelines.contracts.rules import ROW_OPTIONS
 from pipelines.errors import ContractError
 from pipelines.message_texts import shortened
-from pipelines.yaml import parse_yaml
+from pipelines.yaml import parse_yaml, why_unreadable
 
 _OPTIONS: Final = (*ROW_OPTIONS, "format")
 # Of the document, what Oncelake reads; a date without quotes is text everywhere else.
@@ -63,7 +63,12 @@ def read_document(path: Path) -> tuple[OpenDataContractStandard, list[Reason]]:
     try:
         content = parse_yaml(path.read_text(encoding="utf-8"), str(path), ContractError)
     except (OSError, UnicodeDecodeError) as error:
-        raise ContractError(f"{path}: the contract cannot be read: {error}") from None
+        fix = (
+            "; a pipeline names it by the setting `contract`, in the folder of --contracts-dir"
+            if isinstance(error, FileNotFoundError)
+            else ""
+        )
+        raise ContractError(f"{path}: the contract cannot be read: {why_unreadable(error)}{fix}") from None
     if not isinstance(content, dict):
         actual = "nothing" if content is None else shortened(content, _LONGEST_SHOWN)
         raise ContractError(

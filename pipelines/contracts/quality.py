@@ -64,6 +64,7 @@ _UNITS_OF_PROPERTY: Final[dict[str, tuple[str | None, ...]]] = {
     "duplicateValues": ("rows", None),
 }
 _LONGEST_NAME: Final = 100
+_SEVERITIES: Final = (None, "critical", "error")
 _NOT_OF_LIBRARY: Final = ("arguments", "query", "engine", "implementation")
 # Beyond any count, and what no float holds lies beyond it.
 _LARGEST: Final = 10**18
@@ -111,10 +112,18 @@ def day_rules(
         event_time: the column that says when an event happened.
         refuse: takes the place and the reason of each refusal.
     """
-    rules = [_day_rule(None, q, refuse) for q in item.quality or [] if not _is_condition(q)]
-    rules += [
-        _day_rule(path, q, refuse) for path, p, _ in nested(item.properties or []) for q in p.quality or []
-    ]
+    found: list[tuple[str | None, DataQuality]] = [(None, quality) for quality in item.quality or []]
+    found += [(path, q) for path, p, _ in nested(item.properties or []) for q in p.quality or []]
+    for column, quality in found:
+        if quality.severity not in _SEVERITIES:
+            refuse(
+                _place(column),
+                f"severity: expected none, or {' or '.join(filter(None, _SEVERITIES))}, got"
+                f" {quality.severity!r}: a rule that is broken is an error. To be warned only, write an"
+                " expectation: docs/data-quality.md",
+            )
+    of_days = [(column, quality) for column, quality in found if column or not _is_condition(quality)]
+    rules = [_day_rule(column, quality, refuse) for column, quality in of_days]
     ages = {None, item.name, event_time, f"{item.name}.{event_time}"}
     for level in document.slaProperties or []:
         if level.property == "freshness":
@@ -129,6 +138,10 @@ def day_rules(
     if len({(rule.metric, rule.column) for rule in valid_rules}) < len(valid_rules):
         refuse("quality", "found a metric twice for the same column; join the two rules")
     return valid_rules
+
+
+def _place(column: str | None) -> str:
+    return f"schema.{'properties.' + column + '.' if column else ''}quality"
 
 
 def _is_condition(quality: DataQuality) -> bool:
@@ -148,7 +161,7 @@ def _freshness(level: ServiceLevelAgreementProperty, refuse: Refuse) -> DayRule 
 
 
 def _day_rule(column: str | None, quality: DataQuality, refuse: Refuse) -> DayRule | None:
-    place = f"schema.{'properties.' + column + '.' if column else ''}quality"
+    place = _place(column)
     metric_name = quality.metric or quality.rule
     units = _UNITS_OF_OBJECT if column is None else _UNITS_OF_PROPERTY
     if quality.type not in ("library", None):

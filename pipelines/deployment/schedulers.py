@@ -37,6 +37,13 @@ class _Replaced(NamedTuple):
     by: str
 
 
+class _Place(NamedTuple):
+    """The folder and the environment of the files."""
+
+    home: str
+    env: str
+
+
 def airflow_files(described: Described, home: str) -> list[DeploymentFile]:
     """Return the DAG of a pipeline.
 
@@ -73,11 +80,11 @@ def systemd_files(
         together: further pipelines whose streams run in one service with those of this one, by `oncelake
             run`; None for a service for each stream.
     """
-    env = [_Replaced("--env prod", "", f"--env {described.config.env}")]
+    place = _Place(home, described.config.env)
     streams = () if together is not None else described.processes
-    files = [_of_stream(each, home, env) for each in streams]
-    scheduled = ("oncelake-nightly@.service", "oncelake-maintain@.service")
-    files += [DeploymentFile(name, _unit(name, home, env)) for name in scheduled]
+    files = [_of_stream(each, place) for each in streams]
+    others = ("oncelake-nightly@.service", "oncelake-maintain@.service", "oncelake-failed@.service")
+    files += [DeploymentFile(name, _unit(name, place, [])) for name in others]
     if together is not None:
         names = dict.fromkeys(each.config.name for each in (described, *together))
         named = _Replaced("--all", "", " ".join(f"--pipeline {name}" for name in names))
@@ -89,8 +96,7 @@ def systemd_files(
                 f"Description=Oncelake: streams of {', '.join(names)}\n",
             ),
         ]
-        files.append(DeploymentFile(_RUN, _unit(_RUN, home, [*which, named, *env])))
-    files.append(DeploymentFile("oncelake-failed@.service", _unit("oncelake-failed@.service", home, [])))
+        files.append(DeploymentFile(_RUN, _unit(_RUN, place, [*which, named])))
     zone = described.contract.day_time_zone
     nightly = [
         _Replaced("# 01:30 or", "last records.\n", _AT_NIGHT),
@@ -99,21 +105,21 @@ def systemd_files(
     maintain = [_Replaced("OnCalendar=", "\n", f"OnCalendar=*-*-* {_clock(described.maintain_at)} {zone}\n")]
     for name, parts in (("oncelake-nightly@.timer", nightly), ("oncelake-maintain@.timer", maintain)):
         named = _Replaced("@flights", "", f"@{described.config.name}")
-        files.append(DeploymentFile(name, _unit(name, home, [named, *parts])))
+        files.append(DeploymentFile(name, _unit(name, place, [named, *parts])))
     return sorted(files, key=lambda each: each.name)
 
 
-def _of_stream(process: StreamProcess, home: str, env: Sequence[_Replaced]) -> DeploymentFile:
+def _of_stream(process: StreamProcess, place: _Place) -> DeploymentFile:
     """Return the unit of a stream, which has the name of its job, and of its cluster if that has one."""
     unit, job, cluster = "oncelake-stream@.service", process.job, process.cluster
     if cluster is None:
-        return DeploymentFile(f"oncelake-{job}@.service", _unit(unit, home, env))
+        return DeploymentFile(f"oncelake-{job}@.service", _unit(unit, place, []))
     named = [
         _Replaced("# A stream of", "that name.\n", f"# {job} of the pipeline behind the @, for {cluster}.\n"),
         _Replaced("Description=", "\n", f"Description=Oncelake: {job} of %i, for {cluster}\n"),
         _Replaced("oncelake %j ", "", f"oncelake {job} --cluster {cluster} "),
     ]
-    return DeploymentFile(f"oncelake-{job}-{cluster}@.service", _unit(unit, home, [*named, *env]))
+    return DeploymentFile(f"oncelake-{job}-{cluster}@.service", _unit(unit, place, named))
 
 
 def cron_files(described: Described, home: str) -> list[DeploymentFile]:
@@ -154,8 +160,10 @@ def _least_offset(zone: ZoneInfo) -> timedelta:
     return min(offset for offset in offsets if offset is not None)
 
 
-def _unit(name: str, home: str, parts: Sequence[_Replaced]) -> str:
-    return _with(f"deploy/systemd/{name}", parts).replace(_HOME, home)
+def _unit(name: str, place: _Place, parts: Sequence[_Replaced]) -> str:
+    # A unit may start several commands.
+    text = _with(f"deploy/systemd/{name}", parts)
+    return text.replace(_HOME, place.home).replace("--env prod", f"--env {place.env}")
 
 
 def _clock(at: timedelta) -> str:

@@ -32,6 +32,10 @@ SETTINGS: Final = {
     # INT96, which Spark writes by default, is slower, and other engines read it as nanoseconds, which end in
     # 2262.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # As Spark's own defaults; with others, moments before 1900 and names of columns mean something else.
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     # The deduplication has another one, see `pipelines.spark.state_store`.
     PROVIDER: SPARKS_OWN,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",

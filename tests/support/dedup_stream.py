@@ -22,6 +22,9 @@ SNAPSHOTS: Final = {
     # A snapshot after every few micro-batches, so that a restart takes one and the changes since.
     "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
     "spark.sql.streaming.stateStore.maintenanceInterval": "300ms",
+    # While stores are stopped, a task of that thread may wait for the lock that is held until it ends.
+    "spark.sql.streaming.stateStore.maintenanceShutdownTimeout": "1",
+    "spark.sql.streaming.stateStore.maintenanceForceShutdownTimeout": "1",
 }
 _SCHEMA: Final = "key INT, at TIMESTAMP, number INT"
 

@@ -29,6 +29,17 @@ def alone(*words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=60, check=False)
 
 
+def test_a_suite_that_a_night_would_refuse_is_refused_by_plan(oncelake: Run, tmp_path: Path) -> None:
+    conf = Path(shutil.copytree("conf", tmp_path / "conf"))
+    path = conf / "base/gx/expectations/flights/rows.json"
+    suite = json.loads(path.read_text())
+    suite["expectations"].append({"type": "expect_nothing", "kwargs": {}})
+    path.write_text(json.dumps(suite))
+    done = oncelake("plan", "--pipeline", "flights", "--conf-dir", str(conf))
+    assert done.returncode == 2
+    assert "Great Expectations refuses it: expect_nothing not found" in done.stderr
+
+
 LOSING = (
     *("--pipeline", "flights"),
     *("--set", "quarantine.dead_letter_topic=broken"),

@@ -350,6 +350,10 @@ def test_a_zone_that_java_does_not_know_is_refused(tmp_path: Path, zone: str) ->
         ({"metric": "rowCount", "mustBeBetween": [1, 5], "mustBeLessOrEqualTo": 3}, "got both"),
         ({"metric": "rowCount", "mustBeGreaterOrEqualTo": 1, "mustBeLessThan": 9}, "mustBeLessThan is not"),
         ({"metric": "nullValues", "mustBeLessOrEqualTo": 3}, "expected metric rowCount of the object"),
+        (
+            {"metric": "rowCount", "mustBeLessOrEqualTo": 3, "severity": "warning"},
+            "severity: expected none, or critical or error, got 'warning'",
+        ),
     ],
 )
 def test_a_rule_that_cannot_be_kept_is_refused_not_ignored(
@@ -397,6 +401,7 @@ def test_a_condition_on_whole_records_is_read(tmp_path: Path) -> None:
         ({"implementation": None}, "expected a condition in SQL"),
         ({"implementation": {"sql": "true"}}, "expected a condition in SQL"),
         ({"mustBe": 0}, "mustBe: not supported for a condition"),
+        ({"severity": "info"}, "schema.quality: severity: expected none, or critical or error, got 'info'"),
         (
             {"implementation": r"dest RLIKE '\w'"},
             r"drops a backslash of the text '\w'; expected two backslashes",

@@ -320,7 +320,11 @@ def test_the_dag_compiles_and_names_the_pipeline(everything: Described) -> None:
 
 
 def test_units_name_the_environment_and_the_time(everything: Described) -> None:
-    units = {each.name: each.text for each in all_files(everything)["systemd"]}
+    config = everything.config.model_copy(update={"env": "staging"})
+    units = {each.name: each.text for each in all_files(replace(everything, config=config))["systemd"]}
+    named = [word for text in units.values() for word in re.findall(r"--env (\S+)", text)]
+    # The nightly run and its report, upkeep, and three streams.
+    assert named == ["staging"] * 6
     assert {name for name in units if "stream" in name} == {
         f"oncelake-{name}_stream@.service" for name in ("ingest", "speed", "publish")
     }
