@@ -62,8 +62,9 @@ with warnings.catch_warnings(), _main_with_a_file():
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
     from great_expectations.expectations.registry import get_expectation_impl
 
-# It logs each metric at INFO and warns of its own internals.
-logging.getLogger("great_expectations").setLevel(logging.ERROR)
+# It logs each metric at INFO and warns of its own internals; one of its modules sets a level of its own.
+for _its_own in ("great_expectations", "great_expectations.data_context.types.base"):
+    logging.getLogger(_its_own).setLevel(logging.ERROR)
 
 _log = logging.getLogger(__name__)
 

@@ -1,6 +1,7 @@
 """Suites of expectations as files: generated from the contract, extended by people, never overwritten."""
 
 import json
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
@@ -181,6 +182,13 @@ def test_what_great_expectations_does_not_take_is_refused_before_anything_runs(
         own = OwnExpectation("rows", "rows.json: expectations[3]", config)
         with pytest.raises(ConfigError, match=rf"rows.json: expectations\[3\]: .*{said}"):
             refuse_unfit(replace(contract, expectations=(own,)))
+
+
+def test_great_expectations_says_nothing_of_its_own_work() -> None:
+    import_module("pipelines.expectations.runner")
+    names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "great_expectations"]
+    assert len(names) > 1
+    assert [name for name in names if logging.getLogger(name).isEnabledFor(logging.WARNING)] == []
 
 
 def test_great_expectations_opens_the_folder_and_what_it_saves_is_taken(
