@@ -32,6 +32,8 @@ from pipelines.yaml import parse_yaml, why_unreadable
 
 # What others call such files; of two beside each other nobody would see that one is not read.
 _OTHER_ENDING: Final = ".yaml"
+# In the file of all pipelines each of them would get it.
+_OF_ONE_PIPELINE: Final = (("kafka", "topic"), ("speed", "watermark_delay"))
 _SERVERS: Final = "KAFKA_BOOTSTRAP_SERVERS"
 _LONGEST_SHOWN: Final = 100
 # By the names of settings and headers; a path or a class of credentials is none.
@@ -345,8 +347,13 @@ def _origin(layers: Sequence[_Source], location: Sequence[str | int]) -> str:
                 value = value.get(key) if isinstance(value, dict) and key in value else _Source
             if value is not _Source:
                 return layer.origin
-    pipeline_files = [layer.origin for layer in layers if "pipelines" in layer.origin]
-    return pipeline_files[0] if pipeline_files else "configuration"
+    return _pipeline_file(layers)
+
+
+def _pipeline_file(layers: Sequence[_Source]) -> str:
+    """Return the file of the pipeline that all environments read."""
+    files = (layer.origin for layer in layers if Path(layer.origin).parent.name == "pipelines")
+    return next(files, "configuration")
 
 
 def _explain(error: ErrorDetails, layers: Sequence[_Source]) -> str:
@@ -360,9 +367,8 @@ def _explain(error: ErrorDetails, layers: Sequence[_Source]) -> str:
             return f"{where}: unknown key; {hint}"
         case "missing":
             name = ".".join(map(str, location))
-            # What other pipelines read may have the section, but not the value.
-            where = next((layer.origin for layer in layers if "pipelines" in layer.origin), "configuration")
-            return f"{where}: {name}: missing; add it here or with --set {name}=VALUE"
+            place = _pipeline_file(layers) if location in _OF_ONE_PIPELINE else _origin(layers, location)
+            return f"{place}: {name}: missing; add it here or with --set {name}=VALUE"
         case "value_error":
             return f"{where}: {error['msg'].removeprefix('Value error, ')}"
         case _:

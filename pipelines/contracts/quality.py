@@ -76,6 +76,7 @@ def conditions(item: SchemaObject, refuse: Refuse) -> Iterator[Condition]:
     names: set[str] = set()
     for quality in filter(_is_condition, item.quality or []):
         place, text = "schema.quality", quality.implementation
+        _refuse_severity(place, quality, refuse)
         if quality.engine != "oncelake":
             refuse(place, f"custom: expected `engine: oncelake`, got {quality.engine!r}")
         elif not quality.name or len(quality.name) > _LONGEST_NAME or quality.name in names:
@@ -112,18 +113,10 @@ def day_rules(
         event_time: the column that says when an event happened.
         refuse: takes the place and the reason of each refusal.
     """
-    found: list[tuple[str | None, DataQuality]] = [(None, quality) for quality in item.quality or []]
-    found += [(path, q) for path, p, _ in nested(item.properties or []) for q in p.quality or []]
-    for column, quality in found:
-        if quality.severity not in _SEVERITIES:
-            refuse(
-                _place(column),
-                f"severity: expected none, or {' or '.join(filter(None, _SEVERITIES))}, got"
-                f" {quality.severity!r}: a rule that is broken is an error. To be warned only, write an"
-                " expectation: docs/data-quality.md",
-            )
-    of_days = [(column, quality) for column, quality in found if column or not _is_condition(quality)]
-    rules = [_day_rule(column, quality, refuse) for column, quality in of_days]
+    rules = [_day_rule(None, q, refuse) for q in item.quality or [] if not _is_condition(q)]
+    rules += [
+        _day_rule(path, q, refuse) for path, p, _ in nested(item.properties or []) for q in p.quality or []
+    ]
     ages = {None, item.name, event_time, f"{item.name}.{event_time}"}
     for level in document.slaProperties or []:
         if level.property == "freshness":
@@ -140,8 +133,14 @@ def day_rules(
     return valid_rules
 
 
-def _place(column: str | None) -> str:
-    return f"schema.{'properties.' + column + '.' if column else ''}quality"
+def _refuse_severity(place: str, quality: DataQuality, refuse: Refuse) -> None:
+    if quality.severity not in _SEVERITIES:
+        refuse(
+            place,
+            f"severity: expected none, or {' or '.join(filter(None, _SEVERITIES))}, got {quality.severity!r}:"
+            " a rule that is broken is an error. To be warned only, write an expectation:"
+            " docs/data-quality.md",
+        )
 
 
 def _is_condition(quality: DataQuality) -> bool:
@@ -161,7 +160,8 @@ def _freshness(level: ServiceLevelAgreementProperty, refuse: Refuse) -> DayRule 
 
 
 def _day_rule(column: str | None, quality: DataQuality, refuse: Refuse) -> DayRule | None:
-    place = _place(column)
+    place = f"schema.{'properties.' + column + '.' if column else ''}quality"
+    _refuse_severity(place, quality, refuse)
     metric_name = quality.metric or quality.rule
     units = _UNITS_OF_OBJECT if column is None else _UNITS_OF_PROPERTY
     if quality.type not in ("library", None):

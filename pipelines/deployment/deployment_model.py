@@ -18,6 +18,7 @@ from pipelines.config.values import looks_secret
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError
 from pipelines.formats.contract_files import load_contract
+from pipelines.yaml import why_unreadable
 
 # Stands for the value of a variable where the form of a setting is checked; nothing can have this name.
 _UNKNOWN: Final = "variable.invalid"
@@ -299,4 +300,4 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
+        raise ConfigError(f"{path}: cannot be read: {why_unreadable(error)}") from None

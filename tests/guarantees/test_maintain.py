@@ -25,7 +25,7 @@ from pipelines.delta.io import by_day_and_key, read
 from pipelines.delta.table_properties import WHOLE_FROM, set_table_property, table_property
 from pipelines.delta.tables import ensure_table
 from pipelines.errors import InfrastructureError
-from pipelines.ledger.certifications import Verdict, history, record_verdicts
+from pipelines.ledger.certifications import history, record_verdicts
 from pipelines.ledger.leases import backfill_lease, lease
 from pipelines.ledger.quarantine import Selection
 from pipelines.ledger.retention_properties import first_rebuildable_day, speed_from
@@ -40,6 +40,7 @@ from pipelines.steps.nightly import nightly
 from pipelines.steps.quarantine import discard
 from pipelines.steps.serving import read_serving
 from tests.support.certified_days import certify
+from tests.support.consoles import verdict
 from tests.support.lakes import Lake, Record, flight
 from tests.support.nights import ONE, TWO, on, stream
 
@@ -135,25 +136,9 @@ def fails(pipeline: Pipeline, *days: date) -> None:
     """Records, by a commit for each of the days, that it did not pass."""
     with lease(pipeline, "failed") as held:
         for day in days:
-            verdict = Verdict(
-                pipeline=pipeline.config.name,
-                day=day,
-                status="failed",
-                run_id="failed",
-                batch_version=0,
-                bronze_version=0,
-                records=1,
-                rows=1,
-                duplicates=0,
-                conflicts=0,
-                late=0,
-                quarantined=0,
-                other_days=0,
-                bronze=1,
-                decided_at=datetime(2013, 2, 1, tzinfo=UTC),
-                epoch=held.epoch,
-            )
-            record_verdicts(pipeline, [verdict], held.stamp("certify"))
+            failed = verdict(pipeline.config.name, day, 0, "failed")
+            stamp = held.stamp("certify")
+            record_verdicts(pipeline, [replace(failed, previous_version=None, epoch=held.epoch)], stamp)
 
 
 def ledger_files(lake: Lake) -> dict[str, set[str]]:

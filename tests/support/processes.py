@@ -16,8 +16,8 @@ from tests.support.short_lived_settings import BRIEF_JAVA, BRIEF_SPARK
 
 WITHIN_S = 240.0
 BRIEF_ENVIRONMENT = {"JDK_JAVA_OPTIONS": BRIEF_JAVA}
-# A session that lives for many tests runs most of its code a few times only: compiled just by the quick
-# compiler, twelve nightly runs take a tenth less processor time, and the first two of them two fifths less.
+# A session that lives for many tests runs most of its code a few times only: to compile it just by the quick
+# compiler takes less processor time, above all from the first nightly runs.
 # Its memory is there from the start: while a heap or the space for classes grows, it is collected again and
 # again.
 LASTING_JAVA = (

@@ -80,6 +80,26 @@ def test_a_missing_key_says_how_to_give_it(conf: Path) -> None:
     )
 
 
+def test_what_one_pipeline_lacks_is_not_to_be_added_for_all(conf: Path) -> None:
+    file = conf / "base/pipelines/flights.yml"
+    file.write_text("contract: flights.odcs.yaml\n")
+    # The environment has the section, and is read by all pipelines.
+    (conf / "local/oncelake.yml").write_text(LOCAL + "speed: {state_partitions: 2}\n")
+    fix = "missing; add it here or with --set"
+    assert refusal(conf).splitlines() == [
+        f"{file}: {key}: {fix} {key}=VALUE" for key in ("kafka.topic", "speed.watermark_delay")
+    ]
+    (conf / "local/oncelake.yml").write_text("lake: {root: .lake}\nkafka: {connect_timeout: 9 seconds}\n")
+    assert f"{conf}/local/oncelake.yml: kafka.bootstrap_servers: {fix}" in refusal(conf)
+
+
+def test_a_file_in_another_encoding_is_refused_with_what_to_do(conf: Path) -> None:
+    file = conf / "local/oncelake.yml"
+    file.write_text(LOCAL, encoding="utf-16")
+    said = "cannot be read: the byte at position 0 is not UTF-8; save the file as plain text in UTF-8"
+    assert refusal(conf) == f"{file}: {said}"
+
+
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
@@ -108,6 +128,8 @@ def test_a_missing_key_says_how_to_give_it(conf: Path) -> None:
         ('lake.root="/a\\0b"', "found the character \\0, which no value may have"),
         ("kafka.options.a=\udcff", "--set kafka.options.a: expected text in UTF-8, got other bytes"),
         ("notify.when=failed", "notify.when: expected a list, got 'failed'"),
+        ("kafka.options={security.protocol: SSL}", "; set one at a time: --set kafka.options.KEY=VALUE"),
+        ("spark.conf.spark.sql.caseSensitive='true'", "Oncelake sets spark.sql.caseSensitive itself"),
         ("kafka.rack.mode=false", "expected 'off', 'client' or 'placement', got False"),
     ],
 )

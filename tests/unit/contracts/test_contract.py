@@ -126,7 +126,9 @@ def test_a_file_that_is_no_contract_is_refused_without_a_trace(tmp_path: Path, t
 
 
 def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ContractError, match=r"none\.yaml: the contract cannot be read"):
+    with pytest.raises(
+        ContractError, match=r"none\.yaml: the contract cannot be read: no such file.* setting `contract`"
+    ):
         load_contract(tmp_path / "none.yaml")
 
 

@@ -2,37 +2,26 @@
 
 import pytest
 
+from simulation.__main__ import PROTOCOLS
 from simulation.backfill import BackfillWorld
 from simulation.index import IndexWorld
 from simulation.nightly import NightlyWorld
 from simulation.planted import Planted
-from simulation.planted_backfill import BACKFILL
-from simulation.planted_index import INDEX
-from simulation.planted_nightly import NIGHTLY
-from simulation.planted_publishing import PUBLISHING
-from simulation.planted_replay import REPLAY
-from simulation.planted_retention import RETENTION, UPKEEP
-from simulation.planted_sealing import SEALING
 from simulation.publishing import PublishingWorld
 from simulation.replay import ReplayWorld
 from simulation.retention import RetentionWorld
 from simulation.retention_overtaken import OvertakenUpkeepWorld
 from simulation.runs import MakeWorld, Totals, play
 from simulation.sealing import SealingWorld
+from tests.support.planted_faults import PLANTED
 
-PLANTED: dict[MakeWorld, tuple[Planted, ...]] = {
-    NightlyWorld: NIGHTLY,
-    PublishingWorld: PUBLISHING,
-    SealingWorld: SEALING,
-    BackfillWorld: BACKFILL,
-    RetentionWorld: RETENTION,
-    OvertakenUpkeepWorld: UPKEEP,
-    IndexWorld: INDEX,
-    ReplayWorld: REPLAY,
-}
 each_planted = pytest.mark.parametrize(
     ("world", "planted"),
-    [pytest.param(world, each, id=each.name) for world, faults in PLANTED.items() for each in faults],
+    [
+        pytest.param(PROTOCOLS[protocol], each, id=each.name)
+        for protocol, faults in PLANTED.items()
+        for each in faults
+    ],
 )
 
 

@@ -3,25 +3,9 @@
 import re
 from pathlib import Path
 
-from simulation.planted_backfill import BACKFILL
-from simulation.planted_index import INDEX
-from simulation.planted_nightly import NIGHTLY
-from simulation.planted_publishing import PUBLISHING
-from simulation.planted_replay import REPLAY
-from simulation.planted_retention import RETENTION, UPKEEP
-from simulation.planted_sealing import SEALING
+from tests.support.planted_faults import PLANTED
 
 PAGE = Path("docs/reliability.md")
-PLANTED = {
-    "nightly": NIGHTLY,
-    "publishing": PUBLISHING,
-    "sealing": SEALING,
-    "backfill": BACKFILL,
-    "retention": RETENTION,
-    "upkeep": UPKEEP,
-    "index": INDEX,
-    "replay": REPLAY,
-}
 
 
 def test_the_page_lists_each_planted_fault_with_the_run_that_finds_it() -> None:
