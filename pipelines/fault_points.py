@@ -20,6 +20,8 @@ class Point(StrEnum):
 
     LEASE_HELD = "lease held"
     """A nightly run holds its lease and has claimed the ledger of verdicts, which it has not read."""
+    INDEX_ROWS_READ = "index rows read"
+    """What the bronze index lacks is read from bronze, and nothing of it is written."""
     DAYS_DUE = "days due"
     """A nightly run has found which days are due; the batch table is as an earlier run left it."""
     BATCH_CLAIMED = "batch claimed"

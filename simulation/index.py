@@ -268,7 +268,10 @@ class IndexWorld(NightlyWorld):
     def say_whole(self) -> None:
         """Do what the runbook says of a bronze that has lost records: say from which day on it is whole."""
         whole = self.bronze_log.newest.properties.get(WHOLE_FROM)
-        day = _DAYS[0] if whole is None else date.fromisoformat(whole) + timedelta(days=1)
+        # The message says from which day on the table was whole that was indexed.
+        known = [file["rows"].made_from.whole_from for file in self.index.newest.files.values()]
+        days = [*filter(None, known), *([] if whole is None else [date.fromisoformat(whole)])]
+        day = max(days) + timedelta(days=1) if days else _DAYS[0]
         self.bronze_log.set_property(WHOLE_FROM, day.isoformat())
         self._retentions += 1
 

@@ -10,7 +10,14 @@ from typing import Any, Final, Protocol
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.fencing import claim_table, write_fenced
 from pipelines.errors import SourceError
-from pipelines.ledger.bronze_state import BronzeState, Indexed, bronze_id, is_continued, require_offsets
+from pipelines.ledger.bronze_state import (
+    BronzeState,
+    Indexed,
+    bronze_id,
+    is_continued,
+    require_offsets,
+    require_same_bronze,
+)
 from simulation.delta import Action, Change, ModelLog, ModelTable
 from simulation.ingest import Row, rows_of
 from simulation.kernel import Kernel
@@ -165,8 +172,8 @@ class ModelMaking:
 
     @property
     def known_until(self) -> int | None:
-        """The newest version that it knows; None if it holds for another bronze."""
-        if self.indexed is None or self.indexed.made_for != self.made_for:
+        """The newest version that it knows; None if rows hold for another bronze or contract."""
+        if self.indexed is None or {row.made_from.made_for for row in self.stored} != {self.made_for}:
             return None
         return self.indexed.until
 
@@ -253,7 +260,11 @@ class ModelMaking:
         def is_gone(row: IndexRow) -> bool:
             return after is None or row.made_from.until > after
 
-        return self._index(self.table.rows_at(self.table.replace(stamp, is_gone, rows)))
+        return self.own_rows(self.table.replace(stamp, is_gone, rows))
+
+    def own_rows(self, at: int) -> ModelIndex:
+        """Return what rows of a version of the index say that were made in the way of this run."""
+        return self._index([row for row in self.table.rows_at(at) if row.made_from.made_for == self.made_for])
 
     def counted(self, index: ModelIndex) -> tuple[int, int]:
         """Return how many records the index counts."""
@@ -267,6 +278,10 @@ class ModelMaking:
         """Make sure that bronze has every offset that the index knows."""
         if self.indexed is not None:
             require_offsets(self.bronze, self.indexed, self._lacking)
+
+    def require_same_bronze(self) -> None:
+        """Make sure that bronze is still the table that it was when this began."""
+        require_same_bronze(self.bronze, self._look("state", partial(self.world.state, self.version)))
 
     def _lacking(self) -> list[str]:
         there = {(row.record.partition, row.record.offset) for row in self._all()}

@@ -22,6 +22,7 @@ from pipelines.ledger.bronze_state import (
     continues,
     records_in,
     require_indexed_offsets,
+    require_same_bronze,
 )
 from pipelines.ledger.decoding import decode_all, decoding_key_of_bronze
 from pipelines.ledger.forgotten import emptied_in, is_emptied, with_event_time
@@ -52,7 +53,8 @@ def index_bronze(
 
     It is valid for one table and one way to decode. After a change of the contract, when the registry has a
     schema that it did not have before, or when bronze is another table, or was restored, it is rebuilt, for
-    which the whole of bronze is read once. It is also rebuilt if it counts other records than the table has.
+    which the whole of bronze is read once. It is also rebuilt if it counts other records than the table has,
+    or if some of its rows were made in another way.
 
     Args:
         pipeline: The pipeline.
@@ -62,7 +64,7 @@ def index_bronze(
     Raises:
         InfrastructureError: a schema is neither in the lake nor to be had from the registry; or another run
             has taken the lease over.
-        SourceError: bronze lacks records that the index knows.
+        SourceError: bronze lacks records that the index knows, or was replaced while it was read.
     """
     return make_index(_index_build(pipeline, version), lease.stamp if lease else None)
 
@@ -92,7 +94,9 @@ class _IndexBuild:
     Attributes:
         bronze: bronze as it is.
         stored: the rows that are there of the pipeline, at one version of the index.
-        indexed: what they were made from; None if there are none.
+        indexed: what the newest were made from; None if there are none.
+        is_uniform: whether all were made from one bronze in one way to decode. They are not after somebody
+            has restored the index from a copy between a run's read and its commit.
         is_same: whether bronze is that table still.
         bronze_id: see `BronzeIndex`.
         made_for: the table and the way to decode.
@@ -102,6 +106,7 @@ class _IndexBuild:
     bronze: BronzeState
     stored: DataFrame
     indexed: Indexed | None
+    is_uniform: bool
     is_same: bool
     bronze_id: str
     made_for: str
@@ -118,9 +123,10 @@ class _IndexBuild:
 
     @property
     def known_until(self) -> int | None:
-        """The newest version that the index knows; None if it holds for another bronze or way to decode."""
-        is_valid = self.indexed is not None and self.indexed.made_for == self.made_for
-        return self.indexed.until if self.indexed is not None and is_valid else None
+        """The newest version that the index knows; None if rows hold for another bronze or way to decode."""
+        if self.indexed is None or not self.is_uniform or self.indexed.made_for != self.made_for:
+            return None
+        return self.indexed.until
 
     def as_known(self) -> BronzeIndex:
         """Return what the rows that are there say of the version."""
@@ -162,12 +168,16 @@ class _IndexBuild:
         return BronzeIndex(self.version, self.bronze_id, self._named(rows))
 
     def written(self, rows: DataFrame, after: int | None, stamp: Stamp) -> BronzeIndex:
-        """Return the index as written; a run keeps to the version that its own commit made."""
+        """Return the index as written; a run keeps to the version that its own commit made.
+
+        Rows that were made in another way are not of it: their number could agree with bronze.
+        """
         table, own = BRONZE_INDEX.path(self.pipeline), rows_of(self.pipeline)
         condition = own if after is None else f"{own} AND until > {after}"
         at = replace_fenced(self._named(rows), table, condition, stamp)
         rows.unpersist()
-        return BronzeIndex(self.version, self.bronze_id, BRONZE_INDEX.rows(self.pipeline, at))
+        kept = BRONZE_INDEX.rows(self.pipeline, at).where(F.col("made_for") == self.made_for)
+        return BronzeIndex(self.version, self.bronze_id, kept)
 
     def counted(self, index: BronzeIndex) -> tuple[int, int]:
         """Return how many records the index counts, and how many of them were emptied."""
@@ -182,6 +192,10 @@ class _IndexBuild:
         if self.indexed is not None:
             offsets = BronzeIndex(self.version, "", self.stored).offsets()
             require_indexed_offsets(self.pipeline.spark, self.bronze, self.indexed, offsets)
+
+    def require_same_bronze(self) -> None:
+        """Make sure that bronze is still the table that it was when this began."""
+        require_same_bronze(self.bronze, bronze_state(self.pipeline, self.version))
 
     def _named(self, rows: DataFrame) -> DataFrame:
         """Return rows as the index has them, with what they were made from."""
@@ -205,20 +219,22 @@ def _index_build(pipeline: Pipeline, version: int) -> _IndexBuild:
     spark = pipeline.spark
     BRONZE_INDEX.ensure(pipeline)
     stored = BRONZE_INDEX.rows(pipeline, table_version(spark, BRONZE_INDEX.path(pipeline)))
-    indexed = _indexed(stored)
+    indexed, is_uniform = _indexed(stored)
     bronze = bronze_state(pipeline, version)
     is_same = indexed is not None and continues(spark, bronze, indexed)
     name = bronze_id(bronze, indexed, is_same=is_same)
     ask_again(pipeline)
     made_for = decoding_key_of_bronze(pipeline, name, bronze.whole_from)
-    return _IndexBuild(pipeline, bronze, stored, indexed, is_same, name, made_for)
+    return _IndexBuild(pipeline, bronze, stored, indexed, is_uniform, is_same, name, made_for)
 
 
-def _indexed(stored: DataFrame) -> Indexed | None:
+def _indexed(stored: DataFrame) -> tuple[Indexed | None, bool]:
+    """Return what the newest rows were made from, and whether the others were made in the same way."""
     names = [field.name for field in fields(Indexed)]
     newest = F.max_by(F.struct(*(F.col(name) for name in names)), "until")
-    row = small_rows(stored.agg(newest.alias("newest")))[0]["newest"]
-    return None if row is None else Indexed(**row)
+    is_uniform = F.min("made_for") == F.max("made_for")
+    row = small_rows(stored.agg(newest.alias("newest"), is_uniform.alias("is_uniform")))[0]
+    return (None, True) if row["newest"] is None else (Indexed(**row["newest"]), bool(row["is_uniform"]))
 
 
 def _rows(pipeline: Pipeline, envelopes: DataFrame) -> DataFrame:

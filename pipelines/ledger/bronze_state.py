@@ -122,6 +122,29 @@ def bronze_id(bronze: BronzeState, indexed: Indexed | None, *, is_same: bool) ->
     return f"{bronze.table_id}/{(bronze.commit or '')[:8]}"
 
 
+def require_same_bronze(begun: BronzeState, now: BronzeState) -> None:
+    """Make sure that bronze is still the table that it was, at the same version.
+
+    Args:
+        begun: bronze as it was before it was read.
+        now: bronze as it is.
+
+    Raises:
+        SourceError: it is not.
+    """
+    if (begun.table_id, begun.commit) != (now.table_id, now.commit):
+        raise SourceError(
+            f"{begun.table}: the table was replaced, or restored from a copy, while this run read it: found"
+            f" table id {now.table_id} and commit {_short(now.commit)} at version {now.version}, expected"
+            f" {begun.table_id} and {_short(begun.commit)}. Nothing of what was read was written. Start the"
+            " run again"
+        )
+
+
+def _short(commit: str | None) -> str:
+    return "none" if commit is None else commit[:8]
+
+
 def require_indexed_offsets(
     spark: SparkSession, bronze: BronzeState, indexed: Indexed, indexed_offsets: list[PartitionOffsets]
 ) -> None:
@@ -151,13 +174,14 @@ def require_offsets(bronze: BronzeState, indexed: Indexed, find: Callable[[], li
     else:
         lacking = find()
     if lacking:
+        later = "" if indexed.whole_from is None else f", later than {indexed.whole_from}"
         raise SourceError(
             f"{bronze.table}: records are gone that nightly runs have seen: the table was replaced or"
             f" restored, or rows were deleted: found table id {bronze.table_id} at version {bronze.version},"
             f" expected {indexed.bronze_id or 'a table'} at version {indexed.until} or later."
             f" Missing: {first_of(lacking, _SHOWN, 'partitions')}. No day was certified."
             " Restore the table, let ingest read again what Kafka still has, or set the first day of which"
-            " this table holds all records: see docs/runbook.md, 'Bronze is another table'"
+            f" this table holds all records{later}: see docs/runbook.md, 'Bronze is another table'"
         )
 
 

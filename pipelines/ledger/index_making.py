@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from pipelines.delta.epochs import Stamp
+from pipelines.fault_points import Point, reach
 
 Rows = TypeVar("Rows")
 Index = TypeVar("Index")
@@ -29,7 +30,7 @@ class IndexLake(Protocol[Rows, Index]):
 
     @property
     def known_until(self) -> int | None:
-        """The newest version that the index knows; None if it holds for another bronze or way to decode."""
+        """The newest version that the index knows; None if rows hold for another bronze or way to decode."""
 
     def as_known(self) -> Index:
         """Return what the rows that are there say of the version."""
@@ -50,7 +51,11 @@ class IndexLake(Protocol[Rows, Index]):
         """Return rows in place of those that are there, without writing them."""
 
     def written(self, rows: Rows, after: int | None, stamp: Stamp) -> Index:
-        """Write rows in place of those that know bronze after a version; None for all that are there."""
+        """Write rows in place of those that know bronze after a version; None for all that are there.
+
+        Returns:
+            The index, without the rows of another bronze or way to decode that somebody has put beside.
+        """
 
     def counted(self, index: Index) -> tuple[int, int]:
         """Return how many records the index counts, and how many of them were emptied."""
@@ -65,6 +70,13 @@ class IndexLake(Protocol[Rows, Index]):
             SourceError: it has not.
         """
 
+    def require_same_bronze(self) -> None:
+        """Make sure that bronze is still the table that it was when this began.
+
+        Raises:
+            SourceError: it was replaced, or restored from a copy.
+        """
+
 
 def make_index(lake: IndexLake[Rows, Index], stamps: Callable[[str], Stamp] | None) -> Index:
     """Return the index of bronze at a version; what it lacks is made.
@@ -75,7 +87,7 @@ def make_index(lake: IndexLake[Rows, Index], stamps: Callable[[str], Stamp] | No
 
     Raises:
         StaleEpoch: another run has taken the lease over.
-        SourceError: bronze lacks records that the index knows.
+        SourceError: bronze lacks records that the index knows, or was replaced while it was read.
     """
     index = _continued(lake, stamps)
     if index is not None:
@@ -100,6 +112,7 @@ def _continued(lake: IndexLake[Rows, Index], stamps: Callable[[str], Stamp] | No
     rows = lake.came_after(known)
     if rows is None:
         return None
+    _require_same_bronze(lake)
     if stamps is None or lake.is_empty(rows):
         return lake.beside(rows)
     # Those that an earlier run wrote while this one looked are overwritten, not duplicated.
@@ -116,9 +129,16 @@ def _anew(lake: IndexLake[Rows, Index], stamps: Callable[[str], Stamp] | None) -
         lake.require_known_offsets()
     _log.info("building the bronze index from all of bronze")
     rows = lake.of_all()
+    _require_same_bronze(lake)
     if stamps is None or (not lake.is_there and lake.is_empty(rows)):
         return lake.alone(rows)
     return lake.written(rows, None, stamps("index"))
+
+
+def _require_same_bronze(lake: IndexLake[Rows, Index]) -> None:
+    """Make sure that what was read is of the table that the index names as the one that it was made from."""
+    reach(Point.INDEX_ROWS_READ)
+    lake.require_same_bronze()
 
 
 class FoldedLake(Protocol[Rows]):

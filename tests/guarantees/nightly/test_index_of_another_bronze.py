@@ -19,6 +19,7 @@ from pipelines.delta.record_tables import ensure_bronze
 from pipelines.delta.table_properties import WHOLE_FROM, set_table_property
 from pipelines.delta.tables import ensure_table, shape, table_id, version
 from pipelines.errors import SourceError
+from pipelines.fault_points import Point, armed
 from pipelines.ledger.bronze_index import BronzeIndex, bronze_slice
 from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.certifications import Verdict, history, newest_certified, of_bronze
@@ -161,6 +162,47 @@ def test_a_bronze_that_was_put_back_from_a_copy_and_went_on_is_not_taken_for_wha
         DeltaTable.forPath(lake.spark, str(bronze)).delete("_offset = 5")
         with pytest.raises(SourceError, match=r"flights-0: 1 of the offsets 0\.\.11\."):
             kept_index(lake, held)
+
+
+def test_rows_of_another_contract_that_a_copy_of_the_index_brings_back_are_not_taken(lake: Lake) -> None:
+    log = Path(lake.config.ops_table("bronze_index"), "_delta_log")
+    copy = log.with_name("copy")
+    lake.ingest([*flights(1, range(2)), replace(on(1, 3, origin="LAX"), offset=2)])
+    assert index_of(lake).counts() == ({ONE: 2}, 1)
+    shutil.copytree(log, copy)
+    lake.contract = replace(lake.contract, row_rules=())
+    assert index_of(lake).counts() == ({ONE: 3}, 0)
+    lake.ingest(flights(1, range(3, 4)))
+
+    def put_back() -> None:
+        if not copy.exists():
+            raise RuntimeError("the run is killed")
+        shutil.rmtree(log)
+        copy.rename(log)
+
+    # The copy lacks the commit by which the rows of the second contract took the place of those of the first.
+    # With what came since they count as many records as bronze has. The run sees that they are not its own.
+    with armed(Point.INDEX_ROWS_READ, put_back), pytest.raises(RuntimeError, match="the run is killed"):
+        index_of(lake)
+    for keep in (False, True):
+        assert index_of(lake, keep=keep).counts() == ({ONE: 4}, 0)
+
+
+def test_what_was_read_of_a_bronze_that_was_replaced_meanwhile_is_not_written(lake: Lake) -> None:
+    bronze = Path(lake.config.table("bronze"))
+    lake.ingest(flights(1, range(4)))
+    index_of(lake)
+    shutil.copytree(bronze, bronze.with_name("copy"))
+    lake.ingest(flights(1, range(4, 8)))
+
+    def replaced() -> None:
+        put_aside(lake)
+        bronze.with_name("copy").rename(bronze)
+        lake.ingest(flights(1, range(9, 12)))
+
+    with armed(Point.INDEX_ROWS_READ, replaced), pytest.raises(SourceError, match="while this run read it"):
+        index_of(lake)
+    assert index_of(lake).counts() == ({ONE: 7}, 0)
 
 
 @pytest.mark.thorough
