@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pipelines.delta.epochs import Commit
 from pipelines.delta.log import newest_snapshot, snapshot_at
 from pipelines.delta.tables import exists
-from pipelines.delta.transaction_numbers import newest_number
+from pipelines.delta.transaction_numbers import last_number, last_numbers
 from pipelines.sql import literal
 
 _RESTORE: Final = "RESTORE"
@@ -42,19 +42,13 @@ def table_state(spark: SparkSession, path: str) -> TableState | None:
     if not exists(spark, path):
         return None
     snapshot = newest_snapshot(spark, path)
-    java_transactions = snapshot.setTransactions()
-    transactions = [java_transactions.apply(number) for number in range(java_transactions.size())]
-    return TableState(path, snapshot.metadata().id(), {each.appId(): each.version() for each in transactions})
+    return TableState(path, snapshot.metadata().id(), last_numbers(spark, path, snapshot))
 
 
 def last_batch(spark: SparkSession, path: str, query: str) -> int | None:
     """Return the number of the last micro-batch that a query has committed to a table; None if it has not."""
     snapshot = newest_snapshot(spark, path)
-    newest = newest_number(spark, snapshot, query)
-    if newest is not None:
-        return newest
-    taken = snapshot.transactions().get(query)
-    return int(taken.get()) if taken.isDefined() else None
+    return last_number(spark, path, snapshot, query)
 
 
 def removed_files(spark: SparkSession, path: str, until: int) -> DataFrame:

@@ -24,7 +24,7 @@ from pipelines.delta.commits import leave_files
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.log import delta_log, files_of, scala_seq
 from pipelines.delta.small_tables import listed_files
-from pipelines.delta.transaction_numbers import newest_number
+from pipelines.delta.transaction_numbers import last_number
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.schema_paths import flat, optional
 from pipelines.spark.files import HadoopFile
@@ -65,12 +65,10 @@ class Transaction:
 
     def number_taken(self, application: str) -> int:
         """Return the last number taken of an application; the commit conflicts with a further one."""
-        newest = newest_number(self.spark, self._inner.snapshot(), application)
-        if newest is None:
-            return int(self._inner.txnVersion(application))
+        last = last_number(self.spark, self.table, self._inner.snapshot(), application)
         # The other half of what `txnVersion` does: a number that another commits meanwhile is a conflict.
         self._inner.readTxn().addOne(application)
-        return newest
+        return -1 if last is None else last
 
     def differences(self, at: int | None, days: Sequence[date]) -> tuple[list[File], list[File]]:
         """Return files that only a version has, and those that only the table has now, of some days or all.
