@@ -16,8 +16,9 @@ from pipelines.config.clusters import cluster_of
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.event_days import Span, around
 from pipelines.delta.event_tables import by_clock_since, events_schema
-from pipelines.delta.io import on_days, read, small_rows
+from pipelines.delta.io import on_days, small_rows
 from pipelines.delta.record_tables import QUARANTINE
+from pipelines.delta.small_tables import read_small
 from pipelines.delta.tables import conform, exists, shape, small_frame
 from pipelines.kafka.known_gaps import known_missing
 from pipelines.ledger.bronze_index import BronzeSlice
@@ -138,7 +139,7 @@ class AuditedDays:
         offset_ranges = index.offsets()
         if not gaps and all(offsets.distinct is not None for offsets in offset_ranges):
             return offset_ranges
-        bronze = read(self.pipeline.spark, self.pipeline.table("bronze"), index.version)
+        bronze = read_small(self.pipeline.spark, self.pipeline.table("bronze"), index.version)
         offset_ranges = _counted(offset_ranges, bronze)
         for source in self.pipeline.config.sources():
             offset_ranges = _with_known(offset_ranges, bronze, source)
@@ -183,7 +184,7 @@ class AuditedDays:
     @cached_property
     def _batch(self) -> DataFrame:
         path, schema = self.pipeline.table("batch"), events_schema(self.pipeline.contract)
-        return conform(read(self.pipeline.spark, path, self.batch_version), schema)
+        return conform(read_small(self.pipeline.spark, path, self.batch_version), schema)
 
     @cached_property
     def _neighbour_rows(self) -> DataFrame:
@@ -225,7 +226,7 @@ class AuditedDays:
         path = self.pipeline.table("speed")
         if not self._days_of_speed or not exists(self.pipeline.spark, path):
             return None
-        speed = read(self.pipeline.spark, path).where(F.col("_ingested_at") <= F.lit(self.pieces.until))
+        speed = read_small(self.pipeline.spark, path).where(F.col("_ingested_at") <= F.lit(self.pieces.until))
         offset_ranges = self.pieces.index.offsets()
         if not any(cluster_of(each.topic) for each in offset_ranges):
             return speed
@@ -249,7 +250,7 @@ class AuditedDays:
         spark, table = self.pipeline.spark, self.pipeline.table("quarantine")
         if not exists(spark, table):
             return small_frame(spark, [], shape(QUARANTINE))
-        return read(spark, table).where(F.col("_ingested_at") >= F.lit(self.pieces.since))
+        return read_small(spark, table).where(F.col("_ingested_at") >= F.lit(self.pieces.since))
 
 
 def _with_known(

@@ -1,7 +1,7 @@
 """Tables of few files, read without the jobs by which Delta lists files.
 
-For each version of a table that Delta has not seen, it replays the whole log, in two jobs. Of the tables
-below `ops/` most reads find a new version, so these jobs cost more than the queries. Here the files of a
+For each version of a table that Delta has not seen, it replays the whole log, in two jobs. In a nightly run
+most reads find a new version, so these jobs cost more than the queries. Here the files of a
 version are those of an earlier one, changed by the commits since, which are small files of JSON
 ([decision](../../docs/decisions/0063-files-of-small-tables-are-followed-in-the-log.md)).
 """

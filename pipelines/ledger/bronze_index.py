@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from pipelines.delta.io import days_condition, read, small_rows
+from pipelines.delta.io import days_condition, small_rows
+from pipelines.delta.small_tables import read_small
 from pipelines.delta.tables import shape, small_frame
 from pipelines.ledger.forgotten import not_emptied
 from pipelines.ledger.offset_ranges import PartitionOffsets, partition_offsets
@@ -251,7 +252,7 @@ def bronze_slice(pipeline: Pipeline, index: BronzeIndex, days: Sequence[date], s
     spans = index.ranges(days, since)
     newest = index.newest_ingest() or _NEVER
     within = [f"_ingested_at BETWEEN {instant(first)} AND {instant(last)}" for first, last in spans]
-    envelopes = read(pipeline.spark, pipeline.table("bronze"), index.version).where(
+    envelopes = read_small(pipeline.spark, pipeline.table("bronze"), index.version).where(
         " OR ".join(within) or "false"
     )
     return BronzeSlice(index, not_emptied(envelopes), spans[0][0] if spans else newest, newest)

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.record_tables import first_topic_of_bronze
+from pipelines.delta.small_tables import read_small
 from pipelines.delta.tables import shape, small_frame, table_id
 from pipelines.delta.time_travel import commit_hash
 from pipelines.errors import SourceError
@@ -101,8 +102,8 @@ def is_continued(bronze: BronzeState, indexed: Indexed, hash_of: Callable[[int],
 
 
 def records_in(pipeline: Pipeline, version: int) -> int:
-    """Return how many records bronze has at a version: by its files' statistics, or else by a scan."""
-    return read(pipeline.spark, pipeline.table("bronze"), version).count()
+    """Return how many records bronze has at a version: by its files, not by its index."""
+    return read_small(pipeline.spark, pipeline.table("bronze"), version).count()
 
 
 def bronze_id(bronze: BronzeState, indexed: Indexed | None, *, is_same: bool) -> str:

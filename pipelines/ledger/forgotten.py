@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.delta.commits import commits_between
-from pipelines.delta.io import read
 from pipelines.delta.record_tables import FORGOTTEN, ensure_forgettable
+from pipelines.delta.small_tables import read_small
 from pipelines.delta.table_properties import FORGETTING, set_table_properties, table_property
 from pipelines.delta.tables import version
 from pipelines.delta.upkeep import change_rows
@@ -58,7 +58,7 @@ def emptied_of(bronze: DataFrame) -> DataFrame:
 
 def emptied_in(pipeline: Pipeline, at: int) -> int:
     """Return how many records of bronze were emptied, at a version."""
-    return emptied_of(read(pipeline.spark, pipeline.table("bronze"), at)).count()
+    return emptied_of(read_small(pipeline.spark, pipeline.table("bronze"), at)).count()
 
 
 def forgotten_mark(event_time: str) -> str:

@@ -15,8 +15,9 @@ from pipelines.contracts.event_days import Span
 from pipelines.delta.epochs import Commit, Stamp
 from pipelines.delta.event_tables import ensure_batch, events_schema
 from pipelines.delta.fenced_commits import commits_since, restore_fenced
-from pipelines.delta.io import on_days, read
+from pipelines.delta.io import on_days
 from pipelines.delta.record_tables import require_table
+from pipelines.delta.small_tables import read_small
 from pipelines.delta.tables import conform, exists
 from pipelines.delta.time_travel import commit_hash
 from pipelines.ledger.bronze_index import BronzeSlice
@@ -244,7 +245,7 @@ def _with_moves(
     if certified is None or not horizon or not 0 < len(failed) < len(days):
         return day_audit
     old, new = (
-        read(pipeline.spark, pipeline.table("batch"), at).where(on_days(days))
+        read_small(pipeline.spark, pipeline.table("batch"), at).where(on_days(days))
         for at in (certified.version, built)
     )
     return replace(
@@ -265,7 +266,7 @@ def _changes(
         return {}
     schema = events_schema(pipeline.contract)
     old, new = (
-        conform(read(pipeline.spark, pipeline.table("batch"), at).where(on_days(again)), schema)
+        conform(read_small(pipeline.spark, pipeline.table("batch"), at).where(on_days(again)), schema)
         for at in (certified.version, built)
     )
     return changes_by_day(old, new, pipeline.contract)

@@ -129,8 +129,14 @@ def put_back(backup: Path, table: Path) -> None:
             file.write_bytes(text)
 
 
-@pytest.mark.parametrize("is_new_process", [True, False])
-@pytest.mark.parametrize("commits_after", [0, 1, 2, 3])
+@pytest.mark.parametrize(
+    ("commits_after", "is_new_process"),
+    [
+        *((number, False) for number in range(4)),
+        (1, True),
+        *(pytest.param(number, True, marks=pytest.mark.thorough) for number in (0, 2, 3)),
+    ],
+)
 def test_a_folder_that_was_put_back_is_read_as_it_is(
     spark: SparkSession, table: Path, commits_after: int, is_new_process: bool
 ) -> None:
