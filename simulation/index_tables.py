@@ -285,11 +285,17 @@ class ModelMaking:
 
     def _lacking(self) -> list[str]:
         there = {(row.record.partition, row.record.offset) for row in self._all()}
-        known = {(partition, offset) for _, partition, offset in self._index(self.stored).counts()}
+        indexed = self.indexed
+        same = [row for row in self.stored if indexed and _bronze_of(row.made_from) == _bronze_of(indexed)]
+        known = {(partition, offset) for _, partition, offset in self._index(same).counts()}
         return [f"{partition}@{offset}" for partition, offset in sorted(known - there)]
 
     def _index(self, rows: Sequence[IndexRow]) -> ModelIndex:
         return ModelIndex(self.version, self.bronze_id, rows)
+
+
+def _bronze_of(made_from: Indexed) -> tuple[object, ...]:
+    return made_from.bronze_id, made_from.topic_id, made_from.whole_from
 
 
 class ModelFolding:
@@ -309,7 +315,10 @@ class ModelFolding:
 
     def old(self) -> list[IndexRow] | None:
         """Return the rows that are to be folded; None if there are none."""
-        return [row for row in self.table.rows_at(self.table.version()) if self.is_old(row)] or None
+        rows = self.table.rows_at(self.table.version())
+        if len({row.made_from.made_for for row in rows}) > 1:
+            return None
+        return [row for row in rows if self.is_old(row)] or None
 
     def verdict_versions(self) -> list[int]:
         """Return the versions of bronze that verdicts name."""
