@@ -2,6 +2,8 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Jobs, demo and tests start Python dozens of times. It compiles the modules once, also where it is told not to.
+export PYTHONDONTWRITEBYTECODE :=
 
 DAYS ?= 14
 MINUTES ?= 3
@@ -43,8 +45,8 @@ demo: setup ## Send the flights of 2013 through Kafka into a lake, and compare t
 test: setup ## Run the tests with Spark and a Kafka broker, except thorough and long ones (PYTEST_ARGS="tests/unit -k name")
 	@$(PY) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
-test-fast: $(PACKAGE) ## Run the tests that do not start Java, in about a minute (PYTEST_ARGS="-k name")
-	@$(PY) -m pytest --numprocesses 3 tests/unit $(PYTEST_ARGS)
+test-fast: $(PACKAGE) ## Run the tests that do not start Java, except patient ones, in a minute (PYTEST_ARGS="-k name")
+	@$(PY) -m pytest --numprocesses 3 --dist loadfile -m "not patient and not thorough and not long" tests/unit $(PYTEST_ARGS)
 
 test-thorough: setup ## Run further tests of guarantees and the slowest tests, which make test omits
 	@$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m thorough $(PYTEST_ARGS)

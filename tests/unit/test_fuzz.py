@@ -11,6 +11,8 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.fuzz.targets import CORPUS, TARGETS
 
+pytestmark = pytest.mark.patient
+
 # Slow ones get fewer, so that all together take some seconds.
 EXAMPLES = {"yaml": 20, "contract": 30, "configuration": 50, "answer": 15}
 ONE_OF = {"contract": 16, "configuration": 9, "answer": 60, "yaml": 200}

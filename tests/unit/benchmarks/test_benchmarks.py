@@ -23,6 +23,8 @@ from benchmarks.summary import summarize
 from pipelines.config.loader import load_config
 from pipelines.formats.contract_files import load_contract
 
+pytestmark = pytest.mark.patient
+
 RECORDS = 120_000
 BENCHMARKS = Path("benchmarks")
 

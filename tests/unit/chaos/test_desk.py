@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from chaos.desk import PROGRAM, open_desk
 from chaos.jobs import CHAOS, Job
+
+pytestmark = pytest.mark.patient
 
 WITHIN_S = 60.0
 

@@ -11,6 +11,8 @@ from chaos.oracle import RULES, Clock, unsteady, violations
 from chaos.traffic import DAYS, WATERMARK_DELAY
 from tests.unit.chaos.conftest import INGESTED_US, Good, row_of
 
+pytestmark = pytest.mark.patient
+
 BRONZE = "bronze is the topic"
 QUARANTINE = "the quarantine is what is broken"
 SPEED = "rows of the speed layer are records, each key once"

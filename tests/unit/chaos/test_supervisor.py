@@ -10,6 +10,8 @@ from chaos.schedule import Kind
 from chaos.supervisor import newest_micro_batch
 from tests.support.small_jobs import SPEED, SmallJobs
 
+pytestmark = pytest.mark.patient
+
 REFUSED = (
     "speed/north is ahead of its checkpoint; run: oncelake checkpoint reset --pipeline north --query speed"
 )

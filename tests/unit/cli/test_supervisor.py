@@ -6,9 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from pipelines.cli.supervisor import summary_of
 from pipelines.supervision.output import ProgramName
 from pipelines.supervision.supervisor import StreamOutcome
+
+pytestmark = pytest.mark.patient
 
 
 def test_hooks_learn_at_once_of_a_stream_that_is_given_up(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.patient
+
 ROOT = Path(__file__).resolve().parents[3]
 FULL = Path("/dev/full")
 PLAN = (

@@ -20,7 +20,10 @@ BROWSER: Final = next(
 )
 ACTS: Final = "<script>document.title='acted'</script><img src=x onerror=\"document.title='acted'\">"
 
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="there is no Chromium here")
+pytestmark = [
+    pytest.mark.skipif(BROWSER is None, reason="there is no Chromium here"),
+    pytest.mark.patient,
+]
 
 
 def seen(view: Callable[[], LakeView | None], path: str, folder: Path) -> str:

@@ -16,6 +16,8 @@ from demo.processes import Job, StreamingJobs, end_leftovers
 from demo.waiting import wait_until
 from pipelines.errors import ConfigError, InfrastructureError
 
+pytestmark = pytest.mark.patient
+
 FOREVER = "import time\nwhile True: time.sleep(1)"
 STOPS_CLEANLY = (
     "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\nprint('up', flush=True)\n"

@@ -13,6 +13,8 @@ from demo.sends import DAY, HOUR, Send, Sort, split_waves
 from demo.source import ZONE, Flight, FlightKey, demo_days, read_flights
 from demo.truth import Copy, expected_events
 
+pytestmark = pytest.mark.patient
+
 PARTITIONS = 3
 
 

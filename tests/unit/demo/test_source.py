@@ -10,6 +10,8 @@ from demo import source
 from demo.source import DAYLIGHT_SAVING_DAY, ZONE, demo_days, read_flights, read_weather
 from pipelines.errors import ConfigError, SourceError
 
+pytestmark = pytest.mark.patient
+
 HEADER = (
     "year,month,day,dep_time,sched_dep_time,dep_delay,arr_time,sched_arr_time,arr_delay,carrier,flight,"
     "tailnum,origin,dest,air_time,distance,hour,minute,time_hour\n"

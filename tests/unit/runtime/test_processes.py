@@ -10,6 +10,8 @@ import pytest
 from demo.waiting import wait_until
 from tests.support.signalled_programs import Program, program
 
+pytestmark = pytest.mark.patient
+
 CHILD = "import subprocess, sys, time; subprocess.Popen(['sleep', '600']); time.sleep(600)"
 PROGRAM = f"""
 import signal, subprocess, sys, time

@@ -15,6 +15,8 @@ from simulation.runs import MakeWorld, Totals, play
 from simulation.sealing import SealingWorld
 from tests.support.planted_faults import PLANTED
 
+pytestmark = pytest.mark.patient
+
 each_planted = pytest.mark.parametrize(
     ("world", "planted"),
     [

@@ -15,6 +15,8 @@ from simulation.nightly import NightlyWorld
 from simulation.planted_nightly import NIGHTLY
 from simulation.runs import play, shortest_history
 
+pytestmark = pytest.mark.patient
+
 _DIGEST = (
     "import hashlib, logging; logging.disable(logging.CRITICAL)\n"
     "from simulation.nightly import NightlyWorld\n"

@@ -14,6 +14,8 @@ from pipelines.supervision.child import Program
 from pipelines.supervision.output import Printer, ProgramName, label_text
 from pipelines.supervision.periodic_programs import Repeated, RepeatedPrograms, RunResult
 
+pytestmark = pytest.mark.patient
+
 WITHIN_S = 60
 BEGUN = """
 import os, sys, time

@@ -22,6 +22,8 @@ from pipelines.supervision.supervisor import StreamOutcome, Supervisor
 from tests.support.signalled_programs import Program as Running
 from tests.support.signalled_programs import program
 
+pytestmark = pytest.mark.patient
+
 WITHIN_S = 60
 POLICY = RestartPolicy(most_restarts=3, first_pause_s=0.01, longest_pause_s=0.05)
 # What streams do with signals, without Spark: SIGTERM ends them well.

@@ -14,6 +14,8 @@ from pipelines.report.render import charts
 from pipelines.report.render.flow_chart import flow_chart
 from pipelines.report.render.svg import to_svg
 
+pytestmark = pytest.mark.patient
+
 SOUND = Flow(bronze=1_000, other_days=790, quarantined=10, day_records=200, duplicates=20, conflicts=0,
              batch=180, speed=176, late=4)  # fmt: skip
 NOTHING = Flow(bronze=0, other_days=0, quarantined=0, day_records=0, duplicates=0, conflicts=0, batch=0,
