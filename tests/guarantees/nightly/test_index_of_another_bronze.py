@@ -165,7 +165,7 @@ def test_a_bronze_that_was_put_back_from_a_copy_and_went_on_is_not_taken_for_wha
 
 
 def put_back_and_killed(lake: Lake) -> None:
-    """Puts the copy of the index's log back before a run writes to it, and ends the run before the next time."""
+    """Puts the copy of the log of the index back before a run writes to it, and ends the run after that."""
     log = Path(lake.config.ops_table("bronze_index"), "_delta_log")
     copy = log.with_name("copy")
 
