@@ -120,7 +120,7 @@ def listed_files(spark: SparkSession, table: str, snapshot: Any) -> list[Any] | 
 def _listing(spark: SparkSession, table: str, snapshot: Any, known: _Listing | None) -> _Listing | None:
     """Return the files of a version, by what is known of an earlier one if that helps."""
     version = int(snapshot.version())
-    if version < 0 or not _reader_features(snapshot) <= _READER_FEATURES:
+    if version < 0 or _is_large(snapshot) or not _reader_features(snapshot) <= _READER_FEATURES:
         return None
     listing = _followed(spark, table, known, version) or _first(spark, table, snapshot)
     if listing is None or listing is known:
@@ -143,10 +143,6 @@ def _first(spark: SparkSession, table: str, snapshot: Any) -> _Listing | None:
         listing := _followed(spark, table, _NOTHING, version)
     ):
         return listing
-    # A checksum may be of another commit with this number. It costs time then, and nothing else.
-    checksum = snapshot.checksumOpt()
-    if checksum.isDefined() and _is_large(checksum.get()):
-        return None
     deltas = segment.deltas()
     if any(deltas.apply(number).getLen() == 0 for number in range(deltas.size())):
         # Delta takes a commit without a byte for an empty one, until somebody repairs it.
@@ -158,7 +154,12 @@ def _first(spark: SparkSession, table: str, snapshot: Any) -> _Listing | None:
     return _Listing(version, commit, {str(file.path()): _File(file, int(file.size())) for file in files})
 
 
-def _is_large(checksum: Any) -> bool:
+def _is_large(snapshot: Any) -> bool:
+    """Return whether Delta's checksum says so; it may be of another commit, and then just costs time."""
+    found = snapshot.checksumOpt()
+    if not found.isDefined():
+        return False
+    checksum = found.get()
     return bool(checksum.numFiles() > _MOST_FILES or checksum.tableSizeBytes() > _MOST_BYTES)
 
 
@@ -199,6 +200,9 @@ def _apply(spark: SparkSession, text: str, files: dict[str, _File]) -> None:
     jvm: Any = spark.sparkContext._jvm
     if not text:
         raise ValueError("no action")
+    # Each becomes an object of the JVM.
+    if text.count('{"add":') > _MOST_FILES:
+        raise ValueError("more files than a small table has")
     actions = [(action_in(line), line) for line in text.split("\n") if line]
     for action, _ in actions:
         if "remove" in action:
