@@ -285,17 +285,13 @@ class ModelMaking:
 
     def _lacking(self) -> list[str]:
         there = {(row.record.partition, row.record.offset) for row in self._all()}
-        indexed = self.indexed
-        same = [row for row in self.stored if indexed and _bronze_of(row.made_from) == _bronze_of(indexed)]
+        made_for = self.indexed.made_for if self.indexed else ""
+        same = [row for row in self.stored if row.made_from.made_for == made_for]
         known = {(partition, offset) for _, partition, offset in self._index(same).counts()}
         return [f"{partition}@{offset}" for partition, offset in sorted(known - there)]
 
     def _index(self, rows: Sequence[IndexRow]) -> ModelIndex:
         return ModelIndex(self.version, self.bronze_id, rows)
-
-
-def _bronze_of(made_from: Indexed) -> tuple[object, ...]:
-    return made_from.bronze_id, made_from.topic_id, made_from.whole_from
 
 
 class ModelFolding:

@@ -2,7 +2,6 @@
 
 import logging
 from dataclasses import dataclass, fields
-from functools import reduce
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
@@ -191,10 +190,8 @@ class _IndexBuild:
     def require_known_offsets(self) -> None:
         """Make sure that bronze has every offset that the index knows."""
         if self.indexed is not None:
-            # A copy of the index may name offsets of another bronze, or of this one before retention.
-            names = ("bronze_id", "topic_id", "whole_from")
-            of_same = [F.col(name).eqNullSafe(F.lit(getattr(self.indexed, name))) for name in names]
-            known = self.stored.where(reduce(Column.__and__, of_same))
+            # Rows of a copy of the index may name offsets of another bronze, or of this one before retention.
+            known = self.stored.where(F.col("made_for") == self.indexed.made_for)
             offsets = BronzeIndex(self.version, "", known).offsets()
             require_indexed_offsets(self.pipeline.spark, self.bronze, self.indexed, offsets)
 

@@ -87,9 +87,8 @@ class _Folding:
         if "ingested_from" not in stored.columns:
             return None
         # A run that finds rows of two ways of decoding rebuilds the index; folded, they would look like one.
-        made_for = small_rows(stored.agg(F.min("made_for").alias("first"), F.max("made_for").alias("last")))[
-            0
-        ]
+        ends = stored.agg(F.min("made_for").alias("first"), F.max("made_for").alias("last"))
+        (made_for,) = small_rows(ends)
         old = _old(stored, datetime.now(UTC) - _LEFT_ALONE)
         if old is None or made_for["first"] != made_for["last"]:
             return None
