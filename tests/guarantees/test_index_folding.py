@@ -10,9 +10,10 @@ from delta.tables import DeltaTable
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
-from pipelines.delta.io import read
+from pipelines.delta.io import append, read
 from pipelines.delta.tables import small_frame, version
 from pipelines.delta.transaction import StaleEpoch
 from pipelines.ledger.bronze_index import OFFSETS, RECORDS, BronzeIndex
@@ -247,3 +248,18 @@ def test_an_index_that_is_made_anew_knows_of_folded_micro_batches_when_they_came
     lake.contract = replace(lake.contract, row_rules=lake.contract.row_rules[1:])
     anew = index_of(lake)
     assert anew.micro_batches().orderBy("at").toArrow().to_pylist() == before
+
+
+@pytest.mark.thorough
+def test_rows_of_two_ways_of_decoding_are_not_folded(lake: Lake) -> None:
+    """As a copy of the index leaves them that was put back while a run was at work."""
+    for number in (1, 2):
+        lake.ingest([on(1, number)])
+    run(lake, ONE)
+    table = lake.config.ops_table("bronze_index")
+    others = read(lake.spark, table).withColumn("made_for", F.lit("another contract")).localCheckpoint()
+    append(others, table)
+    assert fold_index(lake.pipeline, None) == 0
+    with lease(lake.pipeline, "night") as night:
+        index_bronze(lake.pipeline, version(lake.spark, lake.config.table("bronze")), night)
+    assert fold_index(lake.pipeline, None) == 1
