@@ -281,7 +281,8 @@ class ModelMaking:
 
     def require_same_bronze(self) -> None:
         """Make sure that bronze is still the table that it was when this began."""
-        require_same_bronze(self.bronze, self._look("state", partial(self.world.state, self.version)))
+        found: BronzeState = self._look("state", partial(self.world.state, self.version))
+        require_same_bronze(self.bronze, found.table_id, found.commit)
 
     def _lacking(self) -> list[str]:
         there = {(row.record.partition, row.record.offset) for row in self._all()}

@@ -12,7 +12,9 @@ from pyspark.sql import functions as F
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.fenced_commits import replace_fenced
 from pipelines.delta.io import read, small_rows
+from pipelines.delta.tables import table_id
 from pipelines.delta.tables import version as table_version
+from pipelines.delta.time_travel import commit_hash
 from pipelines.ledger.bronze_index import EMPTIED, OFFSETS, RECORDS, BronzeIndex
 from pipelines.ledger.bronze_state import (
     BronzeState,
@@ -197,7 +199,8 @@ class _IndexBuild:
 
     def require_same_bronze(self) -> None:
         """Make sure that bronze is still the table that it was when this began."""
-        require_same_bronze(self.bronze, bronze_state(self.pipeline, self.version))
+        spark, table = self.pipeline.spark, self.bronze.table
+        require_same_bronze(self.bronze, table_id(spark, table), commit_hash(spark, table, self.version))
 
     def _named(self, rows: DataFrame) -> DataFrame:
         """Return rows as the index has them, with what they were made from."""

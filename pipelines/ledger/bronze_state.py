@@ -123,20 +123,21 @@ def bronze_id(bronze: BronzeState, indexed: Indexed | None, *, is_same: bool) ->
     return f"{bronze.table_id}/{(bronze.commit or '')[:8]}"
 
 
-def require_same_bronze(begun: BronzeState, now: BronzeState) -> None:
+def require_same_bronze(begun: BronzeState, found_id: str, found_commit: str | None) -> None:
     """Make sure that bronze is still the table that it was, at the same version.
 
     Args:
         begun: bronze as it was before it was read.
-        now: bronze as it is.
+        found_id: the id of the table that is there now.
+        found_commit: the hash of the commit that made its version of that number; None if its log lacks it.
 
     Raises:
         SourceError: it is not.
     """
-    if (begun.table_id, begun.commit) != (now.table_id, now.commit):
+    if (begun.table_id, begun.commit) != (found_id, found_commit):
         raise SourceError(
             f"{begun.table}: the table was replaced, or restored from a copy, while this run read it: found"
-            f" table id {now.table_id} and commit {_short(now.commit)} at version {now.version}, expected"
+            f" table id {found_id} and commit {_short(found_commit)} at version {begun.version}, expected"
             f" {begun.table_id} and {_short(begun.commit)}. Nothing of what was read was written. Start the"
             " run again"
         )

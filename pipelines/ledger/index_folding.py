@@ -86,11 +86,13 @@ class _Folding:
         stored = BRONZE_INDEX.rows(self.pipeline)
         if "ingested_from" not in stored.columns:
             return None
+        old = _old(stored, datetime.now(UTC) - _LEFT_ALONE)
+        if old is None:
+            return None
         # A run that finds rows of two ways of decoding rebuilds the index; folded, they would look like one.
         ends = stored.agg(F.min("made_for").alias("first"), F.max("made_for").alias("last"))
         (made_for,) = small_rows(ends)
-        old = _old(stored, datetime.now(UTC) - _LEFT_ALONE)
-        if old is None or made_for["first"] != made_for["last"]:
+        if made_for["first"] != made_for["last"]:
             return None
         self.condition = old
         return stored.where(old)
