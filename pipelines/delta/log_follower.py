@@ -1,0 +1,150 @@
+"""What the log of a table says in all, followed from version to version without a Spark job.
+
+For each version of a table that Delta has not seen, it adds up the whole log, by jobs. Here what a
+version says is what an earlier one said, changed by the commits since, which are small files of JSON
+([decision](../../docs/decisions/0063-files-of-small-tables-are-followed-in-the-log.md)).
+
+Only commits are followed that Delta itself adds up: those behind the checkpoint that it reads. So a commit of
+which a checkpoint and a file say different things, as after a crash or a restored backup, is left to Delta.
+So is whatever cannot be read here.
+
+Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#action-reconciliation
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from pipelines.delta.log import newest_snapshot
+from pipelines.delta.time_travel import commit_hash
+from pipelines.spark.files import HadoopFile
+
+MOST_BYTES: Final = 1_000_000
+"""Commits above this are left to Delta: each would be read for its hash every time."""
+_MOST_COMMITS: Final = 20
+_MOST_TABLES: Final = 200
+
+Sum = TypeVar("Sum")
+
+
+@dataclass(frozen=True)
+class _Known(Generic[Sum]):
+    """What is known of a version.
+
+    Attributes:
+        version: the version; -1 before the first one.
+        commit: the `commit_hash` of the version; empty before the first one.
+        sum: what the commits up to it say in all.
+    """
+
+    version: int
+    commit: str
+    sum: Sum
+
+
+class LogFollower(Generic[Sum]):
+    """Adds the logs of tables up, and remembers for each table what it came to.
+
+    Args:
+        nothing: what no commit says.
+        add: returns what a sum comes to with the text of a further commit. Raises ValueError, KeyError or
+            TypeError if the commit cannot be followed.
+        add_up: returns what Delta's `Snapshot` says in all, which may take jobs; None if that cannot be told.
+    """
+
+    def __init__(
+        self,
+        nothing: Sum,
+        add: Callable[[SparkSession, Sum, str], Sum],
+        add_up: Callable[[Any], Sum | None],
+    ) -> None:
+        self._nothing = _Known(-1, "", nothing)
+        self._add, self._add_up = add, add_up
+        self._known = dict[tuple[str, str], _Known[Sum]]()
+
+    def sum_at(self, spark: SparkSession, table: str, snapshot: Any) -> Sum | None:
+        """Return what the log of a table says up to a version; None if only Delta can tell.
+
+        Args:
+            spark: the session.
+            table: the path of the Delta table.
+            snapshot: Delta's `Snapshot` of the version.
+        """
+        # What is known may refer to objects of the JVM that it was made in.
+        key = (str(spark.sparkContext.applicationId), table)
+        try:
+            known = self._look(spark, table, snapshot, self._known.get(key))
+        except (Py4JJavaError, PySparkException):
+            # Of what cannot be read Delta may need nothing, and else says so itself.
+            known = None
+        if known is None:
+            return None
+        if known is not self._known.get(key) and _may_be_remembered(snapshot):
+            if len(self._known) >= _MOST_TABLES:
+                self._known.clear()
+            self._known[key] = known
+        return known.sum
+
+    def _look(
+        self, spark: SparkSession, table: str, snapshot: Any, known: _Known[Sum] | None
+    ) -> _Known[Sum] | None:
+        version = int(snapshot.version())
+        # In a folder that was replaced or restored from a backup, another commit made the version.
+        if known and (known.version > version or commit_hash(spark, table, known.version) != known.commit):
+            known = None
+        if known and known.version == version:
+            return known
+        found = self._followed(spark, snapshot, known or self._nothing) or self._of_delta(
+            spark, table, snapshot
+        )
+        # The folder may have been replaced while its commits were read one after the other.
+        segment = newest_snapshot(spark, table).logSegment()
+        return found if segment.equals(snapshot.logSegment()) else None
+
+    def _followed(self, spark: SparkSession, snapshot: Any, base: _Known[Sum]) -> _Known[Sum] | None:
+        """Return what a version says by an earlier one and the commits since; None if one is unread."""
+        version = int(snapshot.version())
+        texts = _texts(spark, snapshot, range(base.version + 1, version + 1))
+        if not texts:
+            return None
+        total = base.sum
+        try:
+            for text in texts:
+                total = self._add(spark, total, text)
+        except (ValueError, KeyError, TypeError):
+            return None
+        return _Known(version, hashlib.sha256(texts[-1].encode()).hexdigest(), total)
+
+    def _of_delta(self, spark: SparkSession, table: str, snapshot: Any) -> _Known[Sum] | None:
+        version = int(snapshot.version())
+        total = self._add_up(snapshot)
+        # No file has an empty hash, so what is known of a commit without a file is not used again.
+        commit = commit_hash(spark, table, version) if version >= 0 else None
+        return None if total is None else _Known(version, commit or "", total)
+
+
+def _texts(spark: SparkSession, snapshot: Any, versions: range) -> list[str] | None:
+    """Return the commits of versions up to that of a snapshot; None if one is not to be read here."""
+    segment = snapshot.logSegment()
+    commits, first = segment.deltas(), int(segment.checkpointProvider().version()) + 1
+    # One file may put several commits together.
+    if versions.start < first or not 0 < len(versions) <= min(_MOST_COMMITS, int(commits.size())):
+        return None
+    newest = [commits.apply(at) for at in range(commits.size() - len(versions), commits.size())]
+    names = [f"{version:020d}.json" for version in versions]
+    if [file.getPath().getName() for file in newest] != names or any(f.getLen() > MOST_BYTES for f in newest):
+        return None
+    texts = [HadoopFile(spark, file.getPath()).text() for file in newest]
+    # Delta takes a commit without a byte for an empty one, until somebody repairs it.
+    return [text for text in texts if text] if all(texts) else None
+
+
+def _may_be_remembered(snapshot: Any) -> bool:
+    """Return whether no commit of a version may be repaired later, and none is too large to be read again."""
+    commits = snapshot.logSegment().deltas()
+    return all(0 < commits.apply(at).getLen() <= MOST_BYTES for at in range(commits.size()))
