@@ -19,12 +19,12 @@ def token(spark: SparkSession) -> Iterator[str]:
     settings.set(f"{CLUSTER}security.protocol", "SASL_PLAINTEXT")
     util = jvm.org.apache.spark.kafka010.KafkaTokenUtil
     text = jvm.org.apache.hadoop.io.Text
-    given = jvm.org.apache.hadoop.security.token.Token(
-        b"token-id", b"hush", util.TOKEN_KIND(), util.getTokenService("racks")
-    )
+    new_token, name = jvm.org.apache.hadoop.security.token.Token, text(util.getTokenService("racks"))
     user = jvm.org.apache.hadoop.security.UserGroupInformation.getCurrentUser()
-    assert user.addToken(text(util.getTokenService("racks")), given)
+    assert user.addToken(name, new_token(b"token-id", b"hush", util.TOKEN_KIND(), name))
     yield "token-id"
+    # A user's tokens can be replaced, but not removed. Streams of later tests look for one of their cluster.
+    assert user.addToken(name, new_token(b"", b"", text("none"), text("none")))
     for key in ("auth.bootstrap.servers", "security.protocol"):
         settings.remove(f"{CLUSTER}{key}")
 
