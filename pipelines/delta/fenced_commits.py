@@ -10,27 +10,26 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from typing import Final
 
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.readwriter import DataFrameWriter
 
 from pipelines.delta.commits import commit_at
 from pipelines.delta.epochs import Commit, Stamp
 from pipelines.delta.fencing import (
     Restored,
     claim_table,
-    partition_condition,
     replace_partition,
     restore_table,
     rows_deleted,
     write_fenced,
 )
-from pipelines.delta.io import days_condition
 from pipelines.delta.log import is_divided_by
+from pipelines.delta.replaced_rows import ReplacedRows, RowsOfDays, partition_condition
 from pipelines.delta.table_properties import keep_versions
-from pipelines.delta.transaction import Transaction
+from pipelines.delta.transaction import Transaction, require_newer
 from pipelines.session_settings import session_settings
 
 USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
@@ -91,16 +90,23 @@ def append_fenced(rows: DataFrame, table: str, stamp: Stamp) -> int:
     Raises:
         StaleEpoch: a later epoch has claimed the table. Nothing was written.
     """
-    return _written(_stamped(rows, stamp).mode("append"), rows.sparkSession, table, stamp)
+    spark = rows.sparkSession
+
+    def save() -> None:
+        transaction = Transaction(spark, table)
+        transaction.write(rows)
+        transaction.commit([], stamp)
+
+    return write_fenced(_Table(spark, table), save, stamp)
 
 
 def replace_days_fenced(rows: DataFrame, table: str, days: Sequence[date], stamp: Stamp) -> int:
     """Truncate event days and write their rows, as one atomic commit.
 
     Args:
-        rows: rows whose `_event_date` is one of the days; Delta refuses any other.
+        rows: rows whose `_event_date` is one of the days.
         table: the path of a Delta table partitioned by `_event_date`.
-        days: the days.
+        days: the days, sorted; at least one.
         stamp: what the commit carries.
 
     Returns:
@@ -109,14 +115,43 @@ def replace_days_fenced(rows: DataFrame, table: str, days: Sequence[date], stamp
     Raises:
         StaleEpoch: a later epoch has claimed the table. Nothing was written.
         DeltaConcurrentModificationException: others, who hold no epoch, changed these days meanwhile.
+        ValueError: a row is of another day. Nothing was committed.
     """
-    return replace_fenced(rows, table, days_condition(days), stamp)
+    return replace_rows_fenced(rows, table, RowsOfDays(days), stamp)
 
 
-def replace_fenced(rows: DataFrame, table: str, condition: str, stamp: Stamp) -> int:
-    """Delete the rows for which a condition holds and write others; as `replace_days_fenced`."""
-    writer = _stamped(rows, stamp).mode("overwrite").option("replaceWhere", condition)
-    return _written(writer, rows.sparkSession, table, stamp)
+def replace_rows_fenced(rows: DataFrame, table: str, replaced: ReplacedRows, stamp: Stamp) -> int:
+    """Write rows in place of others, as one atomic commit; return the version of the table that it made.
+
+    Raises:
+        As `replace_days_fenced`.
+    """
+    spark = rows.sparkSession
+
+    def save() -> None:
+        transaction = Transaction(spark, table)
+        require_newer(table, transaction.number_taken(stamp.application), stamp)
+        removed = transaction.removed_rows(replaced)
+        if removed is None:
+            _replace_where(rows, table, replaced.condition, stamp)
+            return
+        transaction.write(rows)
+        transaction.require_written_in_place_of(replaced)
+        transaction.commit(removed, stamp, "Overwrite", replaced.condition)
+
+    return write_fenced(_Table(spark, table), save, stamp)
+
+
+def replace_where_fenced(rows: DataFrame, table: str, condition: str, stamp: Stamp) -> int:
+    """Write rows in place of those for which a condition holds; as `replace_days_fenced`."""
+    save = partial(_replace_where, rows, table, condition, stamp)
+    return write_fenced(_Table(rows.sparkSession, table), save, stamp)
+
+
+def _replace_where(rows: DataFrame, table: str, condition: str, stamp: Stamp) -> None:
+    writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", condition)
+    writer = writer.option("txnAppId", stamp.application).option("txnVersion", str(stamp.number))
+    writer.option("userMetadata", stamp.note).save(table)
 
 
 def replace_partition_fenced(rows: DataFrame, table: str, partition: Mapping[str, str], stamp: Stamp) -> None:
@@ -135,7 +170,7 @@ def replace_partition_fenced(rows: DataFrame, table: str, partition: Mapping[str
     """
     spark = rows.sparkSession
     if not is_divided_by(spark, table, [*partition]):
-        replace_fenced(rows, table, partition_condition(partition), stamp)
+        replace_where_fenced(rows, table, partition_condition(partition), stamp)
         return
 
     def write(transaction: Transaction) -> tuple[()]:
@@ -216,12 +251,3 @@ def commits_since(spark: SparkSession, table: str, base: int) -> list[Commit]:
     """Return the commits of a table after a version."""
     newest = Transaction(spark, table).version
     return [commit_at(spark, table, at) for at in range(base + 1, newest + 1)]
-
-
-def _stamped(rows: DataFrame, stamp: Stamp) -> DataFrameWriter:
-    writer = rows.write.format("delta").option("userMetadata", stamp.note)
-    return writer.option("txnAppId", stamp.application).option("txnVersion", str(stamp.number))
-
-
-def _written(writer: DataFrameWriter, spark: SparkSession, table: str, stamp: Stamp) -> int:
-    return write_fenced(_Table(spark, table), lambda: writer.save(table), stamp)

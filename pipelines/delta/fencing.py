@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Protocol
 from pipelines.delta.conflicts import TABLE_CHANGED, retry_conflicts
 from pipelines.delta.epochs import Commit, Stamp
 from pipelines.delta.io import days_condition
+from pipelines.delta.replaced_rows import partition_condition
 from pipelines.delta.transaction import File, raising_stale_epoch, require_newer, stale_epoch_error
 from pipelines.fault_points import Point, reach
-from pipelines.sql import literal
 
 
 class FencedTransaction(Protocol):
@@ -172,11 +172,6 @@ def replace_partition(
         transaction.commit(actions, stamp, "Overwrite", partition_condition(partition))
 
     retry_conflicts(table.path, replace, TABLE_CHANGED, table.pause)
-
-
-def partition_condition(partition: Mapping[str, str]) -> str:
-    """Return the SQL condition that holds for the rows of a partition."""
-    return " AND ".join(f"{column} = {literal(value)}" for column, value in partition.items())
 
 
 def restore_table(table: FencedTable, to: int | None, stamp: Stamp, days: Sequence[date] = ()) -> Restored:

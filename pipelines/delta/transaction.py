@@ -22,7 +22,8 @@ from pyspark.sql.types import StructField, StructType
 
 from pipelines.delta.commits import leave_files
 from pipelines.delta.epochs import Stamp
-from pipelines.delta.log import delta_log, files_of, scala_seq
+from pipelines.delta.log import delta_log, files_of, is_divided_by, scala_seq
+from pipelines.delta.replaced_rows import ReplacedRows
 from pipelines.delta.small_tables import listed_files
 from pipelines.delta.transaction_numbers import last_number
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
@@ -78,6 +79,8 @@ class Transaction:
         self._inner.readWholeTable()
         if at is not None and leave_files(self.spark, self.table, at, self.version):
             return [], []
+        if at is None and listed_files(self.spark, self.table, self._inner.snapshot()) == []:
+            return [], []
         now = files_of(self.spark, self._inner.snapshot(), days)
         then = now.limit(0) if at is None else files_of(self.spark, self._snapshot(at), days)
         return _only(then, now), _only(now, then)
@@ -115,6 +118,31 @@ class Transaction:
             return _actions(of_partition)
         files = (json.loads(file.json())["add"] for file in listed)
         return [file for file in files if file["partitionValues"] == partition]
+
+    def removed_rows(self, rows: ReplacedRows) -> list[Any] | None:
+        """Return the actions by which rows are no longer in the table; None if these are not whole files.
+
+        The commit conflicts with what others change of such rows, as one by `replaceWhere` does.
+
+        Returns:
+            None also if the log does not tell which files these are.
+        """
+        if not is_divided_by(self.spark, self.table, rows.partition_columns):
+            return None
+        listed = listed_files(self.spark, self.table, self._inner.snapshot())
+        if listed is None:
+            return None
+        asked = [(file, rows.are_all(json.loads(file.json())["add"])) for file in listed]
+        if any(are_all is None for _, are_all in asked):
+            return None
+        session: Any = self.spark._jsparkSession
+        condition = session.sessionState().sqlParser().parseExpression(rows.condition)
+        # The defaults of Delta's own `filterFiles`.
+        self._inner.trackReadPredicates(scala_seq(self.spark, [condition]), False, True)
+        files = [file for file, are_all in asked if are_all]
+        self._inner.trackFilesRead(scala_seq(self.spark, files))
+        now = int(time.time() * 1000)
+        return [file.removeWithTimestamp(now, True) for file in files]
 
     def take_columns_from(self, source: str, at: int, properties: Mapping[str, str]) -> None:
         """Give the table the columns of a version of another one, if it has others, or is yet to be made.
@@ -176,6 +204,20 @@ class Transaction:
         # It takes Spark's settings from the session of the thread.
         self._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(rows.sparkSession._jsparkSession)
         self._written = self._inner.writeFiles(rows._jdf)
+
+    def require_written_in_place_of(self, rows: ReplacedRows) -> None:
+        """Make sure that all that was written is in the partitions of the rows that it replaces.
+
+        Raises:
+            ValueError: it is not. Nothing is committed.
+        """
+        written = (self._written.apply(number) for number in range(self._written.size()))
+        files = (json.loads(action.json())["add"] for action in written)
+        others = {str(file["partitionValues"]) for file in files if not rows.may_hold(file)}
+        if others:
+            raise ValueError(
+                f"{self.table}: wrote {', '.join(sorted(others))}, expected only {rows.condition}"
+            )
 
     def written_rows(self) -> int:
         """Return how many rows were written.

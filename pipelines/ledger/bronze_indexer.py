@@ -10,8 +10,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipelines.delta.epochs import Stamp
-from pipelines.delta.fenced_commits import replace_fenced
+from pipelines.delta.fenced_commits import replace_rows_fenced
 from pipelines.delta.io import read, small_rows
+from pipelines.delta.replaced_rows import RowsOfPartition
 from pipelines.delta.tables import table_id
 from pipelines.delta.tables import version as table_version
 from pipelines.delta.time_travel import commit_hash
@@ -30,7 +31,7 @@ from pipelines.ledger.decoding import decode_all, decoding_key_of_bronze
 from pipelines.ledger.forgotten import emptied_in, is_emptied, with_event_time
 from pipelines.ledger.index_making import make_index
 from pipelines.ledger.leases import Lease
-from pipelines.ledger.ops_tables import BRONZE_INDEX, rows_of
+from pipelines.ledger.ops_tables import BRONZE_INDEX
 from pipelines.ledger.schema_lookup import ask_again
 from pipelines.records.decode import ERROR, EVENT_DATE, VALID
 from pipelines.records.send_time import sent_at
@@ -174,9 +175,8 @@ class _IndexBuild:
 
         Rows that were made in another way are not of it: their number could agree with bronze.
         """
-        table, own = BRONZE_INDEX.path(self.pipeline), rows_of(self.pipeline)
-        condition = own if after is None else f"{own} AND until > {after}"
-        at = replace_fenced(self._named(rows), table, condition, stamp)
+        replaced = RowsOfPartition({"pipeline": self.pipeline.name}, "until", after)
+        at = replace_rows_fenced(self._named(rows), BRONZE_INDEX.path(self.pipeline), replaced, stamp)
         rows.unpersist()
         kept = BRONZE_INDEX.rows(self.pipeline, at).where(F.col("made_for") == self.made_for)
         return BronzeIndex(self.version, self.bronze_id, kept)

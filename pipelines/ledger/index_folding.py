@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.delta.epochs import Stamp
-from pipelines.delta.fenced_commits import claim, replace_fenced
+from pipelines.delta.fenced_commits import claim, replace_where_fenced
 from pipelines.delta.io import small_rows
 from pipelines.delta.tables import shape, small_frame
 from pipelines.ledger.bronze_index import OFFSETS, RECORDS
@@ -109,7 +109,7 @@ class _Folding:
 
     def replace(self, folded: DataFrame, stamp: Stamp) -> None:
         """Write folded rows in place of the old ones."""
-        replace_fenced(folded, self._table, f"{rows_of(self.pipeline)} AND ({self.condition})", stamp)
+        replace_where_fenced(folded, self._table, f"{rows_of(self.pipeline)} AND ({self.condition})", stamp)
 
 
 def fold(rows: DataFrame, versions: Iterable[int]) -> DataFrame:

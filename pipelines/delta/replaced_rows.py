@@ -1,0 +1,109 @@
+"""Which files of a table hold the rows that a commit replaces, as the log tells it, without Spark."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, Protocol
+
+from pipelines.delta.io import days_condition
+from pipelines.sql import literal
+
+
+def partition_condition(partition: Mapping[str, str]) -> str:
+    """Return the SQL condition that holds for the rows of a partition."""
+    return " AND ".join(f"{column} = {literal(value)}" for column, value in partition.items())
+
+
+class ReplacedRows(Protocol):
+    """Rows of a table in whose place a commit writes others."""
+
+    @property
+    def condition(self) -> str:
+        """The SQL condition that holds for them."""
+
+    @property
+    def partition_columns(self) -> Sequence[str]:
+        """The partition columns of a table of which `are_all` and `may_hold` can tell."""
+
+    def are_all(self, file: Mapping[str, Any]) -> bool | None:
+        """Return whether a file holds such rows alone; False if it holds none, None if that cannot be told.
+
+        Args:
+            file: the content of an `add` action of Delta's log.
+        """
+
+    def may_hold(self, file: Mapping[str, Any]) -> bool:
+        """Return whether a file that is written in their place is in one of their partitions."""
+
+
+@dataclass(frozen=True)
+class RowsOfDays:
+    """The rows of some event days.
+
+    Attributes:
+        days: the days, sorted; at least one.
+    """
+
+    days: Sequence[date]
+
+    @property
+    def condition(self) -> str:
+        """The SQL condition that holds for them."""
+        return days_condition(self.days)
+
+    @property
+    def partition_columns(self) -> Sequence[str]:
+        """The partition columns of a table of which `are_all` and `may_hold` can tell."""
+        return ("_event_date",)
+
+    def are_all(self, file: Mapping[str, Any]) -> bool | None:
+        """Return whether a file holds such rows alone."""
+        return self.may_hold(file)
+
+    def may_hold(self, file: Mapping[str, Any]) -> bool:
+        """Return whether a file is of one of the days."""
+        return file["partitionValues"]["_event_date"] in map(str, self.days)
+
+
+@dataclass(frozen=True)
+class RowsOfPartition:
+    """The rows of a partition, or those of them in which a number is above a bound.
+
+    Attributes:
+        partition: the values of all partition columns.
+        column: a column of whole numbers.
+        above: the bound; None if all rows of the partition are meant.
+    """
+
+    partition: Mapping[str, str]
+    column: str
+    above: int | None
+
+    @property
+    def condition(self) -> str:
+        """The SQL condition that holds for them."""
+        of_partition = partition_condition(self.partition)
+        return of_partition if self.above is None else f"{of_partition} AND {self.column} > {self.above}"
+
+    @property
+    def partition_columns(self) -> Sequence[str]:
+        """The partition columns of a table of which `are_all` and `may_hold` can tell."""
+        return tuple(self.partition)
+
+    def are_all(self, file: Mapping[str, Any]) -> bool | None:
+        """Return whether a file holds such rows alone, by the statistics that Delta writes with it."""
+        if self.above is None or not self.may_hold(file):
+            return self.may_hold(file)
+        statistics = json.loads(file.get("stats") or "{}")
+        lowest, highest = (statistics.get(name, {}).get(self.column) for name in ("minValues", "maxValues"))
+        has_nulls = statistics.get("nullCount", {}).get(self.column) != 0
+        if not isinstance(lowest, int) or not isinstance(highest, int) or has_nulls:
+            return None
+        if highest <= self.above:
+            return False
+        return True if lowest > self.above else None
+
+    def may_hold(self, file: Mapping[str, Any]) -> bool:
+        """Return whether a file is of the partition."""
+        return bool(file["partitionValues"] == self.partition)

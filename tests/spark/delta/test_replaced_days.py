@@ -1,0 +1,149 @@
+"""Rows are replaced as Delta's own `replaceWhere` replaces them, whoever writes to the table meanwhile."""
+
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+
+import pytest
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.delta.conflicts import CONFLICTS
+from pipelines.delta.epochs import Stamp
+from pipelines.delta.fenced_commits import replace_days_fenced, replace_rows_fenced
+from pipelines.delta.io import days_condition
+from pipelines.delta.replaced_rows import RowsOfDays, RowsOfPartition
+from pipelines.delta.table_properties import set_table_property
+from pipelines.delta.transaction import Transaction
+
+ONE, TWO, THREE = (date(2013, 1, day) for day in (1, 2, 3))
+STAMP = Stamp("a", 1, "replaced")
+DELETION_VECTORS = "delta.enableDeletionVectors"
+
+Others = Callable[[SparkSession, str], None]
+
+
+def rows_of(spark: SparkSession, *rows: tuple[date, int]) -> DataFrame:
+    return spark.createDataFrame([*rows], "_event_date date, id long").coalesce(1)
+
+
+def appended(day: date) -> Others:
+    return lambda spark, path: rows_of(spark, (day, 9)).write.format("delta").mode("append").save(path)
+
+
+def merged(day: date) -> Others:
+    def merge(spark: SparkSession, path: str) -> None:
+        rows, table = rows_of(spark, (day, 9)).alias("o"), DeltaTable.forPath(spark, path).alias("t")
+        on_day = table.merge(
+            rows, f"t._event_date = o._event_date AND {days_condition([day], 't._event_date')}"
+        )
+        on_day.whenMatchedUpdate(set={"id": "o.id"}).execute()
+
+    return merge
+
+
+def deleted(day: date) -> Others:
+    return lambda spark, path: DeltaTable.forPath(spark, path).delete(days_condition([day]))
+
+
+def table_of_days(spark: SparkSession, tmp_path: Path, **properties: str) -> str:
+    """A table with a row on each of three days."""
+    path = str(tmp_path / "table")
+    rows = rows_of(spark, (ONE, 1), (TWO, 2), (THREE, 3)).write.format("delta").partitionBy("_event_date")
+    rows.options(**properties).save(path)
+    return path
+
+
+def rows_in(spark: SparkSession, path: str) -> list[tuple[date, int]]:
+    rows = spark.read.format("delta").load(path).select("_event_date", "id").orderBy("_event_date", "id")
+    return [(row["_event_date"], row["id"]) for row in rows.collect()]
+
+
+@pytest.mark.spark
+# Files with deletion vectors are not followed in the log.
+@pytest.mark.parametrize("vectors", ["false", "true"], ids=["by files of the log", "by Delta"])
+def test_rows_of_these_days_go_and_those_of_others_stay(
+    spark: SparkSession, tmp_path: Path, vectors: str
+) -> None:
+    table = table_of_days(spark, tmp_path, **{DELETION_VECTORS: vectors})
+    version = replace_days_fenced(rows_of(spark, (ONE, 10), (ONE, 11)), table, [ONE, TWO], STAMP)
+    assert version == 1
+    assert rows_in(spark, table) == [(ONE, 10), (ONE, 11), (THREE, 3)]
+    commit = DeltaTable.forPath(spark, table).history(1).select("operation", "userMetadata").collect()[0]
+    assert [*commit] == ["WRITE", "replaced"]
+
+
+@pytest.mark.spark
+def test_rows_of_another_day_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    table = table_of_days(spark, tmp_path)
+    with pytest.raises(ValueError, match=r"2013-01-03.*expected only"):
+        replace_days_fenced(rows_of(spark, (ONE, 10), (THREE, 30)), table, [ONE, TWO], STAMP)
+    assert rows_in(spark, table) == [(ONE, 1), (TWO, 2), (THREE, 3)]
+
+
+@pytest.mark.spark
+def test_days_of_a_table_that_is_divided_otherwise_are_replaced_row_by_row(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "table")
+    rows_of(spark, (ONE, 1), (TWO, 2), (THREE, 3)).write.format("delta").save(path)
+    replace_days_fenced(rows_of(spark, (ONE, 10)), path, [ONE, TWO], STAMP)
+    assert rows_in(spark, path) == [(ONE, 10), (THREE, 3)]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("others", "conflicts"),
+    [
+        pytest.param(deleted(ONE), True, id="a deletion of these days"),
+        pytest.param(deleted(THREE), False, id="a deletion of other days"),
+        pytest.param(merged(ONE), True, id="a merge on these days"),
+        pytest.param(merged(THREE), False, id="a merge on other days"),
+        pytest.param(appended(ONE), True, id="rows on these days"),
+        pytest.param(appended(THREE), False, id="rows on other days"),
+        pytest.param(
+            lambda spark, path: set_table_property(spark, path, "oncelake.test", "1"), True, id="a property"
+        ),
+    ],
+)
+def test_a_commit_conflicts_with_what_others_change_on_its_days(
+    spark: SparkSession, tmp_path: Path, others: Others, conflicts: bool
+) -> None:
+    table = table_of_days(spark, tmp_path)
+    transaction = Transaction(spark, table)
+    removed = transaction.removed_rows(RowsOfDays([ONE, TWO]))
+    assert removed is not None
+    transaction.write(rows_of(spark, (ONE, 10)))
+    others(spark, table)
+
+    def commit() -> None:
+        transaction.commit(removed, STAMP, "Overwrite", days_condition([ONE, TWO]))
+
+    if conflicts:
+        with pytest.raises(CONFLICTS):
+            commit()
+        assert (ONE, 10) not in rows_in(spark, table)
+    else:
+        commit()
+        assert (ONE, 10) in rows_in(spark, table)
+        assert (ONE, 1) not in rows_in(spark, table)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("above", [None, 0, 3, 4, 9])
+def test_rows_above_a_number_go_and_those_below_and_of_other_partitions_stay(
+    spark: SparkSession, tmp_path: Path, above: int | None
+) -> None:
+    path = str(tmp_path / "table")
+    rows = [("a", 3), ("a", 4), ("a", 5), ("b", 9), ("a", 1)]
+    # The first two are in one file, which is removed as a whole, kept as a whole, or written again.
+    for part in (rows[:2], rows[2:4], rows[4:]):
+        frame = spark.createDataFrame(part, "pipeline string, until long").coalesce(1)
+        frame.write.format("delta").mode("append").partitionBy("pipeline").save(path)
+    new = spark.createDataFrame([("a", 10)], "pipeline string, until long")
+    replace_rows_fenced(new, path, RowsOfPartition({"pipeline": "a"}, "until", above), STAMP)
+    stays = [
+        (name, number) for name, number in rows if name == "b" or (above is not None and number <= above)
+    ]
+    found = spark.read.format("delta").load(path).collect()
+    assert sorted((row["pipeline"], row["until"]) for row in found) == sorted([*stays, ("a", 10)])
