@@ -44,6 +44,8 @@ def spark() -> Iterator[SparkSession]:
         environ={},
         settings=[
             "spark.master=local[2]",
+            # See the fixture `two_partitions`.
+            "speed.state_partitions=1",
             # Each plan runs once or twice, which does not pay for compiling it. The tests that start jobs as
             # processes do compile.
             *BRIEF_SPARK,
@@ -58,6 +60,14 @@ def spark() -> Iterator[SparkSession]:
     session = spark_session(config, "tests")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def two_partitions(spark: SparkSession) -> Iterator[None]:
+    """Let state and shuffles have two partitions. Otherwise one task does what there is to do for few rows."""
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    yield
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,7 @@ from pipelines.delta.fencing import (
     rows_deleted,
     write_fenced,
 )
-from pipelines.delta.log import is_divided_by
+from pipelines.delta.log import is_divided_by, newest_snapshot
 from pipelines.delta.replaced_rows import ReplacedRows, RowsOfDays, partition_condition
 from pipelines.delta.table_properties import keep_versions
 from pipelines.delta.transaction import Transaction, require_newer
@@ -93,11 +93,19 @@ def append_fenced(rows: DataFrame, table: str, stamp: Stamp) -> int:
     spark = rows.sparkSession
 
     def save() -> None:
-        transaction = Transaction(spark, table)
+        transaction = _begin(spark, table, stamp)
         transaction.write(rows)
         transaction.commit([], stamp)
 
     return write_fenced(_Table(spark, table), save, stamp)
+
+
+def _begin(spark: SparkSession, table: str, stamp: Stamp) -> Transaction:
+    """Begin to write, if the table is there and has not taken the number of the stamp or a later one."""
+    transaction = Transaction(spark, table)
+    transaction.require_table()
+    require_newer(table, transaction.number_taken(stamp.application), stamp)
+    return transaction
 
 
 def replace_days_fenced(rows: DataFrame, table: str, days: Sequence[date], stamp: Stamp) -> int:
@@ -115,6 +123,7 @@ def replace_days_fenced(rows: DataFrame, table: str, days: Sequence[date], stamp
     Raises:
         StaleEpoch: a later epoch has claimed the table. Nothing was written.
         DeltaConcurrentModificationException: others, who hold no epoch, changed these days meanwhile.
+        SourceError: the table is gone.
         ValueError: a row is of another day. Nothing was committed.
     """
     return replace_rows_fenced(rows, table, RowsOfDays(days), stamp)
@@ -129,8 +138,7 @@ def replace_rows_fenced(rows: DataFrame, table: str, replaced: ReplacedRows, sta
     spark = rows.sparkSession
 
     def save() -> None:
-        transaction = Transaction(spark, table)
-        require_newer(table, transaction.number_taken(stamp.application), stamp)
+        transaction = _begin(spark, table, stamp)
         removed = transaction.removed_rows(replaced)
         if removed is None:
             _replace_where(rows, table, replaced.condition, stamp)
@@ -169,7 +177,7 @@ def replace_partition_fenced(rows: DataFrame, table: str, partition: Mapping[str
         One of `CONFLICTS`: others, who hold no epoch, changed the partition meanwhile.
     """
     spark = rows.sparkSession
-    if not is_divided_by(spark, table, [*partition]):
+    if not is_divided_by(newest_snapshot(spark, table), [*partition]):
         replace_where_fenced(rows, table, partition_condition(partition), stamp)
         return
 

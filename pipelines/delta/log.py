@@ -41,10 +41,13 @@ def scala_seq(spark: SparkSession, items: Iterable[Any]) -> Any:
     return jvm.scala.jdk.javaapi.CollectionConverters.asScala(listed).toSeq()
 
 
-def is_divided_by(spark: SparkSession, path: str, columns: Sequence[str]) -> bool:
-    """Return whether the files of a table are divided by columns that the log calls by these names."""
-    # No commit changes it, so the version that was read last will do.
-    snapshot = delta_log(spark, path).unsafeVolatileSnapshot()
+def is_divided_by(snapshot: Any, columns: Sequence[str]) -> bool:
+    """Return whether the files of a version are divided by columns that the log calls by these names.
+
+    Args:
+        snapshot: Delta's `Snapshot` of the version.
+        columns: the names.
+    """
     metadata = json.loads(snapshot.metadata().json())["metaData"]
     is_mapped = metadata.get("configuration", {}).get(_MAPPING, "none") != "none"
     return not is_mapped and metadata["partitionColumns"] == [*columns]

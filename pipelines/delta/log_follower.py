@@ -21,11 +21,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipelines.delta.log import newest_snapshot
-from pipelines.delta.time_travel import commit_hash
+from pipelines.delta.time_travel import commit_file, commit_hash
 from pipelines.spark.files import HadoopFile
 
 MOST_BYTES: Final = 1_000_000
-"""Commits above this are left to Delta: each would be read for its hash every time."""
+"""Commits above this are left to Delta."""
 _MOST_COMMITS: Final = 20
 _MOST_TABLES: Final = 200
 
@@ -84,7 +84,7 @@ class LogFollower(Generic[Sum]):
             known = None
         if known is None:
             return None
-        if known is not self._known.get(key) and _may_be_remembered(snapshot):
+        if known is not self._known.get(key) and _may_be_remembered(spark, table, snapshot):
             if len(self._known) >= _MOST_TABLES:
                 self._known.clear()
             self._known[key] = known
@@ -144,7 +144,12 @@ def _texts(spark: SparkSession, snapshot: Any, versions: range) -> list[str] | N
     return [text for text in texts if text] if all(texts) else None
 
 
-def _may_be_remembered(snapshot: Any) -> bool:
-    """Return whether no commit of a version may be repaired later, and none is too large to be read again."""
+def _may_be_remembered(spark: SparkSession, table: str, snapshot: Any) -> bool:
+    """Return whether no commit may be repaired later, and that of the version is not too large for a hash."""
     commits = snapshot.logSegment().deltas()
-    return all(0 < commits.apply(at).getLen() <= MOST_BYTES for at in range(commits.size()))
+    sizes = [commits.apply(at).getLen() for at in range(commits.size())]
+    if not sizes:
+        # It has a checkpoint of its own.
+        file = commit_file(spark, table, int(snapshot.version()))
+        return file.exists() and file.size() <= MOST_BYTES
+    return all(sizes) and sizes[-1] <= MOST_BYTES

@@ -1,10 +1,12 @@
 """Which files of a table hold the rows that a commit replaces, as the log tells it, without Spark."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any, Final, Protocol
 
 from pipelines.delta.io import days_condition
 from pipelines.sql import literal
@@ -13,6 +15,9 @@ from pipelines.sql import literal
 def partition_condition(partition: Mapping[str, str]) -> str:
     """Return the SQL condition that holds for the rows of a partition."""
     return " AND ".join(f"{column} = {literal(value)}" for column, value in partition.items())
+
+
+_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 class ReplacedRows(Protocol):
@@ -58,12 +63,17 @@ class RowsOfDays:
         return ("_event_date",)
 
     def are_all(self, file: Mapping[str, Any]) -> bool | None:
-        """Return whether a file holds such rows alone."""
-        return self.may_hold(file)
+        """Return whether a file holds such rows alone; None if others have written its day in another way."""
+        value = file["partitionValues"]["_event_date"]
+        return self.may_hold(file) if value is None or _DAY.fullmatch(value) else None
 
     def may_hold(self, file: Mapping[str, Any]) -> bool:
         """Return whether a file is of one of the days."""
-        return file["partitionValues"]["_event_date"] in map(str, self.days)
+        return file["partitionValues"]["_event_date"] in self._names
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(map(str, self.days))
 
 
 @dataclass(frozen=True)

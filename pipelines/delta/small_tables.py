@@ -80,7 +80,7 @@ def listed_files(spark: SparkSession, table: str, snapshot: Any) -> list[Any] | 
         return None
     if not is_followed:
         return None
-    files = _files.sum_at(spark, table, snapshot)
+    files = _followed_files.sum_at(spark, table, snapshot)
     if files is None or len(files) > _MOST_FILES or sum(file.size for file in files.values()) > _MOST_BYTES:
         return None
     return [file.action for file in files.values()]
@@ -102,7 +102,7 @@ def _is_large(snapshot: Any) -> bool:
     return bool(checksum.numFiles() > _MOST_FILES or checksum.tableSizeBytes() > _MOST_BYTES)
 
 
-def _listed(snapshot: Any) -> _Files | None:
+def _of_delta(snapshot: Any) -> _Files | None:
     """Return the files of a version as Delta lists them, one more than a small table has at most."""
     deltas = snapshot.logSegment().deltas()
     if any(deltas.apply(number).getLen() == 0 for number in range(deltas.size())):
@@ -114,7 +114,7 @@ def _listed(snapshot: Any) -> _Files | None:
     return {str(file.path()): _File(file, int(file.size())) for file in files}
 
 
-def _changed(spark: SparkSession, files: _Files, commit: str) -> _Files:
+def _with_commit(spark: SparkSession, files: _Files, commit: str) -> _Files:
     """Return files as the actions of a commit change them.
 
     Raises:
@@ -140,4 +140,4 @@ def _changed(spark: SparkSession, files: _Files, commit: str) -> _Files:
     return changed
 
 
-_files: Final = LogFollower[_Files]({}, _changed, _listed)
+_followed_files: Final = LogFollower[_Files]({}, _with_commit, _of_delta)

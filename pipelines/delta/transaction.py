@@ -64,6 +64,15 @@ class Transaction:
         """The version of the table that it reads."""
         return int(self._inner.readVersion())
 
+    def require_table(self) -> None:
+        """Make sure that there is a table.
+
+        Raises:
+            SourceError: there is none.
+        """
+        if self.version < 0:
+            raise SourceError(f"{self.table}: no such table; restore it, or fix lake.root")
+
     def number_taken(self, application: str) -> int:
         """Return the last number taken of an application; the commit conflicts with a further one."""
         last = last_number(self.spark, self.table, self._inner.snapshot(), application)
@@ -127,22 +136,21 @@ class Transaction:
         Returns:
             None also if the log does not tell which files these are.
         """
-        if not is_divided_by(self.spark, self.table, rows.partition_columns):
+        snapshot = self._inner.snapshot()
+        listed = listed_files(self.spark, self.table, snapshot)
+        if listed is None or not is_divided_by(snapshot, rows.partition_columns):
             return None
-        listed = listed_files(self.spark, self.table, self._inner.snapshot())
-        if listed is None:
-            return None
-        asked = [(file, rows.are_all(json.loads(file.json())["add"])) for file in listed]
-        if any(are_all is None for _, are_all in asked):
+        files = [(file, json.loads(file.json())["add"]) for file in listed]
+        replaced = [(file, add, rows.are_all(add)) for file, add in files]
+        if any(are_all is None for _, _, are_all in replaced):
             return None
         session: Any = self.spark._jsparkSession
         condition = session.sessionState().sqlParser().parseExpression(rows.condition)
         # The defaults of Delta's own `filterFiles`.
         self._inner.trackReadPredicates(scala_seq(self.spark, [condition]), False, True)
-        files = [file for file, are_all in asked if are_all]
-        self._inner.trackFilesRead(scala_seq(self.spark, files))
-        now = int(time.time() * 1000)
-        return [file.removeWithTimestamp(now, True) for file in files]
+        self._inner.trackFilesRead(scala_seq(self.spark, [file for file, _, are_all in replaced if are_all]))
+        # Least and greatest values of rows that may be removed for good would be written once more.
+        return [self.removed({**add, "stats": None}) for _, add, are_all in replaced if are_all]
 
     def take_columns_from(self, source: str, at: int, properties: Mapping[str, str]) -> None:
         """Give the table the columns of a version of another one, if it has others, or is yet to be made.
@@ -198,8 +206,9 @@ class Transaction:
         """Write the files of rows that the commit adds to the table; once.
 
         Raises:
-            SourceError: the table has not the columns of the rows.
+            SourceError: there is no table, or it has not the columns of the rows.
         """
+        self.require_table()
         rows = _fitted(rows, self.table, self._inner.metadata().schemaString())
         # It takes Spark's settings from the session of the thread.
         self._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(rows.sparkSession._jsparkSession)
@@ -211,12 +220,12 @@ class Transaction:
         Raises:
             ValueError: it is not. Nothing is committed.
         """
-        written = (self._written.apply(number) for number in range(self._written.size()))
-        files = (json.loads(action.json())["add"] for action in written)
-        others = {str(file["partitionValues"]) for file in files if not rows.may_hold(file)}
+        actions = (self._written.apply(number) for number in range(self._written.size()))
+        files = (json.loads(action.json())["add"] for action in actions)
+        others = sorted({str(file["partitionValues"]) for file in files if not rows.may_hold(file)})
         if others:
             raise ValueError(
-                f"{self.table}: wrote {', '.join(sorted(others))}, expected only {rows.condition}"
+                f"{self.table}: rows of {', '.join(others[:3])}, expected only rows with {rows.condition}"
             )
 
     def written_rows(self) -> int:
@@ -290,7 +299,7 @@ def _fitted(rows: DataFrame, table: str, schema: str) -> DataFrame:
     if lacking:
         raise SourceError(
             f"{table}: found no column {', '.join(lacking)} in it, expected one: the table was changed while"
-            " the stream was at work. Nothing was written. Start the job again: it adds what is missing"
+            " this job was at work. Nothing was written. Start the job again: it adds what is missing"
         )
     # Delta itself holds what may not be null.
     return rows.to(StructType([StructField(field.name, optional(field.dataType)) for field in columns]))

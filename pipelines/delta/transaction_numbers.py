@@ -52,22 +52,22 @@ def last_numbers(spark: SparkSession, table: str, snapshot: Any) -> Mapping[str,
         table: the path of the Delta table.
         snapshot: Delta's `Snapshot` of the version.
     """
-    numbers = _taken.sum_at(spark, table, snapshot)
-    return MappingProxyType(dict(_added_up(snapshot) if numbers is None else numbers))
+    numbers = _followed_numbers.sum_at(spark, table, snapshot)
+    return MappingProxyType(dict(_of_delta(snapshot) if numbers is None else numbers))
 
 
-def _added_up(snapshot: Any) -> dict[str, int]:
+def _of_delta(snapshot: Any) -> dict[str, int]:
     """Return the numbers as Delta adds them up, by a job."""
     transactions = snapshot.setTransactions()
     each = [transactions.apply(number) for number in range(transactions.size())]
     return {str(transaction.appId()): int(transaction.version()) for transaction in each}
 
 
-def _added(spark: SparkSession, taken: Mapping[str, int], commit: str) -> Mapping[str, int]:
-    return {**taken, **_numbers_in(commit)}
+def _with_commit(_: SparkSession, numbers: Mapping[str, int], commit: str) -> Mapping[str, int]:
+    return {**numbers, **_numbers_in(commit)}
 
 
-_taken: Final = LogFollower[Mapping[str, int]]({}, _added, _added_up)
+_followed_numbers: Final = LogFollower[Mapping[str, int]]({}, _with_commit, _of_delta)
 
 
 def number_in_newest_commits(spark: SparkSession, snapshot: Any, application: str) -> int | None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,8 @@ from pipelines.registry.wire_format import Writers, WriterSchema
 from tests.support.avro import AVRO_FLIGHT, FIELDS, encoded, framed, record
 from tests.support.lakes import EPOCH, Lake, Record, flight
 from tests.support.nights import stream
+
+pytestmark = pytest.mark.usefixtures("two_partitions")
 
 TEXTS = st.text(max_size=12)
 NUMBERS = st.one_of(

@@ -26,6 +26,8 @@ from tests.support.delta_rows import rows_in
 from tests.support.lakes import Lake
 from tests.support.nights import on, stream
 
+pytestmark = pytest.mark.usefixtures("two_partitions")
+
 BAD = b"poison"
 
 

@@ -31,6 +31,8 @@ from tests.support.lake_copies import continued
 from tests.support.lakes import EPOCH, Lake, Record, flight
 from tests.support.nights import stream
 
+pytestmark = pytest.mark.usefixtures("two_partitions")
+
 KEYS = 10
 DIED = InfrastructureError("died here")
 # With it, more keys come back after they were forgotten than with any other.

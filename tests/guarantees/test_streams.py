@@ -24,6 +24,8 @@ from pipelines.spark.streams import BatchFunction, Trigger, each_batch, query_of
 from pipelines.steps.speed import speed
 from tests.support.lakes import Lake, flight
 
+pytestmark = pytest.mark.usefixtures("two_partitions")
+
 
 def test_another_bronze_under_the_same_name_and_a_checkpoint_without_its_identity_are_refused(
     lake: Lake, tmp_path: Path

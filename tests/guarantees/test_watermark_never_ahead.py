@@ -22,6 +22,8 @@ from tests.support.lakes import EPOCH, Lake, Record, flight
 from tests.support.log_capture import logged
 from tests.support.nights import ONE, TWO, run, stream
 
+pytestmark = pytest.mark.usefixtures("two_partitions")
+
 HOUR = timedelta(hours=1)
 FEW = ("speed.state_partitions=1",)
 

@@ -13,6 +13,8 @@ from pipelines.publishing.kafka_records import messages
 from tests.support.lakes import FLIGHT, Lake, Record
 from tests.support.nights import LATER, ONE, run, stream
 
+pytestmark = pytest.mark.usefixtures("two_partitions")
+
 PART = StructType([StructField("x", DoubleType()), StructField("y", FloatType())])
 ORIGIN = {"latitude": "0.0", "price": "1.0", "x": "0.0", "y": "0.0"}
 

@@ -14,6 +14,8 @@ BRIEF_SPARK: Final = (
     "spark.conf.spark.sql.adaptive.enabled=false",
     "spark.conf.spark.databricks.delta.stats.skipping=false",
     "spark.conf.spark.databricks.delta.snapshotPartitions=1",
+    # What is made from few rows is one task and one file.
+    "spark.conf.spark.default.parallelism=1",
     # Spark's own are up to 64 MB, and 4 MB: they are cleared for each sort, aggregate and broadcast.
     "spark.conf.spark.buffer.pageSize=1m",
     "spark.conf.spark.broadcast.blockSize=256k",

@@ -32,6 +32,8 @@ from tests.support.lake_copies import continued
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, THREE, begin, flights_of, on, run
 
+pytestmark = pytest.mark.usefixtures("two_partitions")
+
 FOUR = date(2013, 1, 4)
 
 

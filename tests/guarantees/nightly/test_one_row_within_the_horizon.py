@@ -33,6 +33,8 @@ from tests.support.lake_copies import continued, lake_in
 from tests.support.lakes import Lake
 from tests.support.nights import LATER, ONE, THREE, TWO, on, run, stream
 
+pytestmark = pytest.mark.usefixtures("two_partitions")
+
 FOUR, EIGHT = date(2013, 1, 4), date(2013, 1, 8)
 ONE_DAY = "batch.dedup_horizon_days=1"
 HOUR = timedelta(hours=1)

@@ -25,6 +25,8 @@ from tests.support.lake_copies import lake_in
 from tests.support.lakes import EPOCH, Lake
 from tests.support.nights import LATER, ONE, THREE, TWO, at, begin, departures, flights_of, on, run, stream
 
+pytestmark = pytest.mark.usefixtures("two_partitions")
+
 FOUR = date(2013, 1, 4)
 # Clocks in New York went from 02:00-05:00 to 03:00-04:00, and in November from 02:00-04:00 to 01:00-05:00.
 SHORT, LONG = date(2013, 3, 10), date(2013, 11, 3)

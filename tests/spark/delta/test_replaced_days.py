@@ -10,11 +10,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.delta.conflicts import CONFLICTS
 from pipelines.delta.epochs import Stamp
-from pipelines.delta.fenced_commits import replace_days_fenced, replace_rows_fenced
+from pipelines.delta.fenced_commits import append_fenced, claim, replace_days_fenced, replace_rows_fenced
 from pipelines.delta.io import days_condition
 from pipelines.delta.replaced_rows import RowsOfDays, RowsOfPartition
-from pipelines.delta.table_properties import set_table_property
-from pipelines.delta.transaction import Transaction
+from pipelines.delta.transaction import StaleEpoch, Transaction
+from pipelines.errors import SourceError
 
 ONE, TWO, THREE = (date(2013, 1, day) for day in (1, 2, 3))
 STAMP = Stamp("a", 1, "replaced")
@@ -23,7 +23,7 @@ DELETION_VECTORS = "delta.enableDeletionVectors"
 Others = Callable[[SparkSession, str], None]
 
 
-def rows_of(spark: SparkSession, *rows: tuple[date, int]) -> DataFrame:
+def rows_of(spark: SparkSession, *rows: tuple[date | None, int]) -> DataFrame:
     return spark.createDataFrame([*rows], "_event_date date, id long").coalesce(1)
 
 
@@ -47,14 +47,19 @@ def deleted(day: date) -> Others:
 
 
 def table_of_days(spark: SparkSession, tmp_path: Path, **properties: str) -> str:
-    """A table with a row on each of three days."""
+    """A table with a row on each of three days, and one of no day."""
     path = str(tmp_path / "table")
-    rows = rows_of(spark, (ONE, 1), (TWO, 2), (THREE, 3)).write.format("delta").partitionBy("_event_date")
-    rows.options(**properties).save(path)
+    rows = rows_of(spark, (ONE, 1), (TWO, 2), (THREE, 3), (None, 0))
+    rows.write.format("delta").partitionBy("_event_date").options(**properties).save(path)
     return path
 
 
-def rows_in(spark: SparkSession, path: str) -> list[tuple[date, int]]:
+def is_followed(spark: SparkSession, path: str) -> bool:
+    """Whether the files to remove are known without Delta."""
+    return Transaction(spark, path).removed_rows(RowsOfDays([ONE])) is not None
+
+
+def rows_in(spark: SparkSession, path: str) -> list[tuple[date | None, int]]:
     rows = spark.read.format("delta").load(path).select("_event_date", "id").orderBy("_event_date", "id")
     return [(row["_event_date"], row["id"]) for row in rows.collect()]
 
@@ -68,17 +73,49 @@ def test_rows_of_these_days_go_and_those_of_others_stay(
     table = table_of_days(spark, tmp_path, **{DELETION_VECTORS: vectors})
     version = replace_days_fenced(rows_of(spark, (ONE, 10), (ONE, 11)), table, [ONE, TWO], STAMP)
     assert version == 1
-    assert rows_in(spark, table) == [(ONE, 10), (ONE, 11), (THREE, 3)]
+    assert rows_in(spark, table) == [(None, 0), (ONE, 10), (ONE, 11), (THREE, 3)]
+    assert is_followed(spark, table) is (vectors == "false")
     commit = DeltaTable.forPath(spark, table).history(1).select("operation", "userMetadata").collect()[0]
     assert [*commit] == ["WRITE", "replaced"]
 
 
 @pytest.mark.spark
-def test_rows_of_another_day_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("vectors", ["false", "true"], ids=["by files of the log", "by Delta"])
+def test_days_with_a_gap_may_be_left_without_rows(spark: SparkSession, tmp_path: Path, vectors: str) -> None:
+    table = table_of_days(spark, tmp_path, **{DELETION_VECTORS: vectors})
+    replace_days_fenced(rows_of(spark), table, [ONE, THREE], STAMP)
+    assert rows_in(spark, table) == [(None, 0), (TWO, 2)]
+    replace_days_fenced(rows_of(spark, (THREE, 30)), table, [ONE, THREE], Stamp("a", 2, "again"))
+    assert rows_in(spark, table) == [(None, 0), (TWO, 2), (THREE, 30)]
+
+
+@pytest.mark.spark
+def test_who_was_overtaken_writes_no_file(spark: SparkSession, tmp_path: Path) -> None:
     table = table_of_days(spark, tmp_path)
-    with pytest.raises(ValueError, match=r"2013-01-03.*expected only"):
-        replace_days_fenced(rows_of(spark, (ONE, 10), (THREE, 30)), table, [ONE, TWO], STAMP)
-    assert rows_in(spark, table) == [(ONE, 1), (TWO, 2), (THREE, 3)]
+    claim(spark, table, Stamp("a", 2, "later"))
+    before = {*Path(table).rglob("*.parquet")}
+    with pytest.raises(StaleEpoch):
+        append_fenced(rows_of(spark, (ONE, 10)), table, STAMP)
+    with pytest.raises(StaleEpoch):
+        replace_days_fenced(rows_of(spark, (ONE, 10)), table, [ONE], STAMP)
+    assert {*Path(table).rglob("*.parquet")} == before
+
+
+@pytest.mark.spark
+def test_without_the_table_nothing_is_written(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="no such table; restore it"):
+        append_fenced(rows_of(spark, (ONE, 10)), str(tmp_path / "gone"), STAMP)
+    with pytest.raises(SourceError, match="no such table; restore it"):
+        replace_days_fenced(rows_of(spark, (ONE, 10)), str(tmp_path / "gone"), [ONE], STAMP)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("day", [THREE, None])
+def test_rows_of_another_day_are_refused(spark: SparkSession, tmp_path: Path, day: date | None) -> None:
+    table = table_of_days(spark, tmp_path)
+    with pytest.raises(ValueError, match=f"rows of .*{day}.*, expected only"):
+        replace_days_fenced(rows_of(spark, (ONE, 10), (day, 30)), table, [ONE, TWO], STAMP)
+    assert rows_in(spark, table) == [(None, 0), (ONE, 1), (TWO, 2), (THREE, 3)]
 
 
 @pytest.mark.spark
@@ -93,21 +130,20 @@ def test_days_of_a_table_that_is_divided_otherwise_are_replaced_row_by_row(
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("others", "conflicts"),
+    ("others", "left"),
     [
-        pytest.param(deleted(ONE), True, id="a deletion of these days"),
-        pytest.param(deleted(THREE), False, id="a deletion of other days"),
-        pytest.param(merged(ONE), True, id="a merge on these days"),
-        pytest.param(merged(THREE), False, id="a merge on other days"),
-        pytest.param(appended(ONE), True, id="rows on these days"),
-        pytest.param(appended(THREE), False, id="rows on other days"),
+        pytest.param(deleted(ONE), None, id="a deletion of these days"),
+        pytest.param(deleted(THREE), [(None, 0), (ONE, 10)], id="a deletion of other days"),
+        pytest.param(merged(ONE), None, id="a merge on these days"),
+        pytest.param(merged(THREE), [(None, 0), (ONE, 10), (THREE, 9)], id="a merge on other days"),
+        pytest.param(appended(ONE), None, id="rows on these days"),
         pytest.param(
-            lambda spark, path: set_table_property(spark, path, "oncelake.test", "1"), True, id="a property"
+            appended(THREE), [(None, 0), (ONE, 10), (THREE, 3), (THREE, 9)], id="rows on other days"
         ),
     ],
 )
 def test_a_commit_conflicts_with_what_others_change_on_its_days(
-    spark: SparkSession, tmp_path: Path, others: Others, conflicts: bool
+    spark: SparkSession, tmp_path: Path, others: Others, left: list[tuple[date | None, int]] | None
 ) -> None:
     table = table_of_days(spark, tmp_path)
     transaction = Transaction(spark, table)
@@ -119,14 +155,13 @@ def test_a_commit_conflicts_with_what_others_change_on_its_days(
     def commit() -> None:
         transaction.commit(removed, STAMP, "Overwrite", days_condition([ONE, TWO]))
 
-    if conflicts:
+    if left is None:
         with pytest.raises(CONFLICTS):
             commit()
         assert (ONE, 10) not in rows_in(spark, table)
     else:
         commit()
-        assert (ONE, 10) in rows_in(spark, table)
-        assert (ONE, 1) not in rows_in(spark, table)
+        assert rows_in(spark, table) == left
 
 
 @pytest.mark.spark
