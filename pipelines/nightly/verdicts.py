@@ -1,7 +1,6 @@
 """What a nightly run decides about its days, and its result; no table is read."""
 
-import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime
 
@@ -12,8 +11,6 @@ from pipelines.errors import AuditFailed
 from pipelines.ledger.certifications import Certified, Verdict, VerdictStatus
 from pipelines.ledger.checks import CLUSTERS_ASKED, LATE_WITHIN_LIMIT
 from pipelines.nightly.rebuild_plan import Due
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -185,7 +182,7 @@ class NightFailed(AuditFailed):
 
 
 def night_result(run: Run, audit: Audit, decided: Sequence[Verdict], due: Due) -> NightResult:
-    """Return what a run did, and log what it leaves undone and what it warns of.
+    """Return what a run did, with what it warns of.
 
     Args:
         run: the run.
@@ -193,16 +190,6 @@ def night_result(run: Run, audit: Audit, decided: Sequence[Verdict], due: Due) -
         decided: its verdicts.
         due: the days and why they were rebuilt.
     """
-    if due.late_days_not_rebuilt:
-        _log.warning(
-            "records came late for days that this run leaves as they are: %s; rebuild with --from and --to",
-            days_text(due.late_days_not_rebuilt),
-        )
-    if due.never_certified:
-        _log.warning(
-            "days that no run has certified, and that this run leaves: %s; rebuild with --from and --to",
-            days_text(due.never_certified),
-        )
     return NightResult(
         verdicts=tuple(decided),
         quarantined=audit.bronze.quarantined,
@@ -214,24 +201,38 @@ def night_result(run: Run, audit: Audit, decided: Sequence[Verdict], due: Due) -
     )
 
 
+def log_lines(result: NightResult) -> Iterator[str]:
+    """Yield what the log warns of: what a run leaves undone, and its warnings.
+
+    The summary has the days that are left as fields of their own, not as texts.
+    """
+    if result.late_days_left:
+        yield (
+            "records came late for days that this run leaves as they are:"
+            f" {days_text(result.late_days_left)}; rebuild with --from and --to"
+        )
+    if result.missed_days_left:
+        yield (
+            "days that no run has certified, and that this run leaves:"
+            f" {days_text(result.missed_days_left)}; rebuild with --from and --to"
+        )
+    yield from result.warnings
+
+
 def _not_asked(audit: Audit) -> tuple[str, ...]:
-    """Return what is certified without the word of a cluster, as text; the log warns of it."""
+    """Return what is certified without the word of a cluster, as text."""
     named = (each for each in audit.checks if (each.name, each.status) == (CLUSTERS_ASKED, "warned"))
-    warnings = tuple({each.observed: f"clusters {each.observed}: {each.detail}" for each in named}.values())
-    for warning in warnings:
-        _log.warning("%s", warning)
-    return warnings
+    return tuple({each.observed: f"clusters {each.observed}: {each.detail}" for each in named}.values())
 
 
 def _many_late(audit: Audit) -> tuple[str, ...]:
-    """Return days of which real time lacked many events, as text; the log warns of them."""
+    """Return days of which real time lacked many events, as text."""
     many = (check for check in audit.checks if check.name == LATE_WITHIN_LIMIT and check.status == "warned")
-    warnings = tuple(
-        f"late events on {check.day}: {check.observed}; expected {check.expected}" for check in many
+    return tuple(
+        f"late events on {check.day}: {check.observed}; expected {check.expected}; see docs/runbook.md,"
+        " 'Many late records'"
+        for check in many
     )
-    for warning in warnings:
-        _log.warning("%s; see docs/runbook.md, 'Many late records'", warning)
-    return warnings
 
 
 def days_text(days: Iterable[date]) -> str:

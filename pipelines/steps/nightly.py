@@ -45,6 +45,7 @@ from pipelines.nightly.verdicts import (
     NightFailed,
     NightResult,
     failed_days,
+    log_lines,
     night_result,
 )
 from pipelines.spark.pipeline import Pipeline
@@ -216,12 +217,15 @@ class Night(NightRun):
         super().__init__(pipeline.config.name, run_id, self._lake, pipeline.table("batch"))
 
     def result(self) -> NightResult:
-        """Return what the run did, when it has taken all steps.
+        """Return what the run did, when it has taken all steps, and log what it warns of.
 
         Raises:
             NightFailed: at least one day failed.
         """
         result = night_result(self._run, self._day_audit, self._decided, self._plan.due)
+        for line in log_lines(result):
+            _log.warning("%s", line)
+        # Those of the tables are in the log already.
         result = replace(result, warnings=(*result.warnings, *self._lake.warnings))
         if failed := failed_days(self._decided):
             heading = "not certified; readers keep the last certified state"

@@ -89,7 +89,9 @@ def test_a_night_is_told_as_this_document_with_a_line_for_each_day_that_it_repai
         ' "conflicts": 1, "late": 2, "quarantined": 2, "days_repaired": 1}, "days": {"2013-01-01":'
         ' "certified", "2013-01-02": "failed", "2013-01-03": "certified"}, "batch_version": 4,'
         ' "bronze_version": 7, "late_days_left": ["2012-12-30"], "missed_days_left": ["2012-12-31"],'
-        ' "warnings": ["late events on 2013-01-01: 2 of 7; expected at most 1%", "the view is stale"],'
+        ' "warnings": ["late events on 2013-01-01: 2 of 7; expected at most 1%; see docs/runbook.md,'
+        " 'Many late records'"
+        '", "the view is stale"],'
         ' "also_rebuilt": {"2013-01-01": {"cause": "late", "status": "certified", "rows": {"added": 1000,'
         ' "removed": 0, "changed": 2}}, "2013-01-02": {"cause": "missed", "status": "failed", "rows":'
         ' null}}, "lines": ["2013-01-01 (late): certified; 1,000 rows added, 0 removed, 2 changed",'
