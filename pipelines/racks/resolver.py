@@ -168,12 +168,21 @@ def of_clouds(aws: str, until: float) -> tuple[str, list[str]]:
         aws: which of AWS's names to take.
         until: when to give up, by the monotonic clock.
     """
-    asks = {
-        "aws": lambda: of_aws(os.environ.get("ONCELAKE_RACK_AWS", _LINK_LOCAL), until, aws),
-        "gcp": lambda: of_gcp(os.environ.get("ONCELAKE_RACK_GCP", _GOOGLE), until),
-        "azure": lambda: of_azure(os.environ.get("ONCELAKE_RACK_AZURE", _LINK_LOCAL), until),
+    asks: dict[str, Callable[[], str]] = {
+        cloud: functools.partial(_zone, _ask_of(cloud, aws, until)) for cloud in CLOUDS
     }
-    return first_of({cloud: functools.partial(_zone, ask) for cloud, ask in asks.items()}, until)
+    return first_of(asks, until)
+
+
+def _ask_of(cloud: str, aws: str, until: float) -> Callable[[], str]:
+    """Return what asks the metadata service of a cloud, which tests replace by a variable."""
+    address, ask = CLOUDS[cloud]
+    return functools.partial(ask, os.environ.get(service_variable(cloud), address), until, aws)
+
+
+def service_variable(cloud: str) -> str:
+    """Return the environment variable with the address of a cloud's metadata service, for tests."""
+    return "ONCELAKE_RACK_" + cloud.upper()
 
 
 def first_of(asks: dict[str, Callable[[], str]], until: float) -> tuple[str, list[str]]:
@@ -233,7 +242,7 @@ def of_aws(base: str, until: float, which: str) -> str:
     return _get(base + "/latest/meta-data/placement/" + name, until, "GET", headers)[0]
 
 
-def of_gcp(base: str, until: float) -> str:
+def of_gcp(base: str, until: float, _: str) -> str:
     """Return the zone by GCP's metadata service, which answers `projects/NUMBER/zones/ZONE`."""
     headers = {"Metadata-Flavor": "Google"}
     text, flavor = _get(base + "/computeMetadata/v1/instance/zone", until, "GET", headers)
@@ -243,13 +252,22 @@ def of_gcp(base: str, until: float) -> str:
     return match.group(1)
 
 
-def of_azure(base: str, until: float) -> str:
+def of_azure(base: str, until: float, _: str) -> str:
     """Return region and zone by Azure's metadata service; its zones are numbers within a region."""
     path = "/metadata/instance/compute?api-version=2021-02-01&format=json"
     instance = json.loads(_get(base + path, until, "GET", {"Metadata": "true"})[0])
     if not isinstance(instance, dict) or not instance.get("zone") or not instance.get("location"):
         raise NoAnswer("the machine is in no zone")
     return f"{instance['location']}-{instance['zone']}"
+
+
+CLOUDS: dict[str, tuple[str, Callable[[str, float, str], str]]] = {
+    "aws": (_LINK_LOCAL, of_aws),
+    "gcp": (_GOOGLE, of_gcp),
+    "azure": (_LINK_LOCAL, of_azure),
+}
+"""Each cloud's metadata service: its address, and what asks it, which takes the address, when to give up, and
+the name to take on AWS."""
 
 
 def _get(url: str, until: float, method: str, headers: dict[str, str]) -> tuple[str, str]:

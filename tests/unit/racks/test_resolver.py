@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.racks import resolver
-from pipelines.racks.resolver import WITHIN_S, main, resolve
+from pipelines.racks.resolver import CLOUDS, WITHIN_S, main, resolve, service_variable
 
 Answers = dict[tuple[str, str], Callable[[BaseHTTPRequestHandler], tuple[int, dict[str, str], str]]]
 Serve = Callable[[str, Answers], None]
@@ -24,8 +24,8 @@ SESSION = "AQAEAG=="
 def no_cloud(monkeypatch: pytest.MonkeyPatch) -> None:
     """No metadata service but those that a test starts."""
     monkeypatch.delenv("NODE_RACK", raising=False)
-    for cloud in ("AWS", "GCP", "AZURE"):
-        monkeypatch.setenv(f"ONCELAKE_RACK_{cloud}", NOBODY)
+    for cloud in CLOUDS:
+        monkeypatch.setenv(service_variable(cloud), NOBODY)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         servers.append(server)
-        monkeypatch.setenv(f"ONCELAKE_RACK_{cloud}", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv(service_variable(cloud), f"http://127.0.0.1:{server.server_port}")
 
     yield start
     for server in servers:
