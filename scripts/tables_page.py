@@ -1,11 +1,11 @@
 """Write docs/tables.md, the tables of a lake and their properties, from where they are made: `make pages`."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from pipelines.delta.record_tables import BRONZE, ORIGIN_COLUMNS, QUARANTINE
-from pipelines.delta.table_properties import PROPERTIES
+from pipelines.delta.table_properties import OF_CATALOGS, PROPERTIES
 from pipelines.ledger.ops_tables import OPS_TABLES, TableSpec
 
 PAGE: Final = "docs/tables.md"
@@ -43,6 +43,12 @@ _LAYERS: Final = {
         f"_event_date date, {ORIGIN_COLUMNS}",
     ),
 }
+_CATALOGS: Final = """
+## Properties for catalogs
+
+`oncelake catalog register` sets these properties. No job reads them.
+
+"""
 _OPS: Final = """
 ## Tables under `ops/`
 
@@ -55,7 +61,8 @@ def page_text() -> str:
     """Return the page: a section for each table, with its columns, their types and its properties."""
     layers = (_layer(name, meaning, ddl) for name, (meaning, ddl) in _LAYERS.items())
     ops = (_section(spec) for spec in OPS_TABLES)
-    parts = [_HEAD, *map(_joined, layers), _OPS, *map(_joined, ops)]
+    catalogs = [_CATALOGS, _table_of_properties(OF_CATALOGS), "\n"]
+    parts = [_HEAD, *map(_joined, layers), *catalogs, _OPS, *map(_joined, ops)]
     return "".join(parts)
 
 
@@ -69,8 +76,12 @@ def _layer(table: str, meaning: str, ddl: str) -> Iterator[str]:
     yield from _table_of_columns(ddl)
     for layer, properties in PROPERTIES.items():
         if layer == table:
-            yield "\n| property | meaning |\n|---|---|"
-            yield from (f"| `{name}` | {kept} |" for name, kept in properties.items())
+            yield "\n" + _table_of_properties(properties)
+
+
+def _table_of_properties(properties: Mapping[str, str]) -> str:
+    rows = (f"| `{name}` | {kept} |" for name, kept in properties.items())
+    return "\n".join(["| property | meaning |\n|---|---|", *rows])
 
 
 def _section(spec: TableSpec) -> Iterator[str]:

@@ -29,6 +29,9 @@ DAYS: Final = "oncelake.days"
 ZONE_RULES: Final = "oncelake.zone_rules"
 CERTIFIED: Final = "oncelake.certified"
 SERVES: Final = "oncelake.serves"
+CONTRACT: Final = "oncelake.contract"
+PERSONAL: Final = "oncelake.personal"
+CLASSIFICATION: Final = "oncelake.classification"
 
 APPEND_ONLY: Final = "delta.appendOnly"
 CHANGE_DATA_FEED: Final = "delta.enableChangeDataFeed"
@@ -73,6 +76,14 @@ PROPERTIES: Final[Mapping[Literal["bronze", "speed", "batch", "serving"], Mappin
     "serving": {SERVES: "The pipeline whose certified days the table holds."},
 }
 """What each property of Oncelake's own keeps, by the table that has it."""
+
+OF_CATALOGS: Final[Mapping[str, str]] = {
+    CONTRACT: "Id and version of the contract.",
+    PERSONAL: "In tables of events: the columns with personal data, such as `tailnum=hash`.",
+    CLASSIFICATION: "In tables of events: the columns that have a classification, such as"
+    " `tailnum=confidential`.",
+}
+"""What each property keeps that `oncelake catalog register` sets for people and catalogs; no job reads it."""
 
 
 def property_of_cluster(key: str, cluster: str | None) -> str:

@@ -9,6 +9,7 @@ from pyspark.errors import AnalysisException
 from pipelines.config.streams import LAYERS, Layer
 from pipelines.contracts.descriptions import Descriptions, descriptions_of
 from pipelines.delta.descriptions import OWN_COLUMNS, describe_table
+from pipelines.delta.table_properties import CLASSIFICATION, CONTRACT, PERSONAL
 from pipelines.delta.tables import exists
 from pipelines.errors import ConfigError
 from pipelines.ledger.certifications import certified
@@ -144,11 +145,11 @@ def _require_free(pipeline: Pipeline, table: _Table, location: str | None) -> No
 
 def _registered(pipeline: Pipeline, table: _Table, described: Descriptions, location: str | None) -> Entry:
     spark, contract = pipeline.spark, pipeline.contract
-    properties, comments = {"oncelake.contract": f"{contract.id} {contract.version}"}, dict(OWN_COLUMNS)
+    properties, comments = {CONTRACT: f"{contract.id} {contract.version}"}, dict(OWN_COLUMNS)
     if table.has_events:
         comments |= described.columns
-        properties["oncelake.personal"] = _listed(contract.personal)
-        properties["oncelake.classification"] = _listed(described.classes)
+        properties[PERSONAL] = _listed(contract.personal)
+        properties[CLASSIFICATION] = _listed(described.classes)
     meaning = f"{table.meaning} {described.table}".strip()
     is_changed = describe_table(spark, table.path, meaning, comments, properties)
     if location is None:

@@ -19,7 +19,7 @@ from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.delta.epochs import Epoch, application, next_epoch
 from pipelines.delta.event_tables import day_settings, dedup_settings
 from pipelines.delta.record_tables import BRONZE, FORGOTTEN, ORIGIN_COLUMNS, QUARANTINE
-from pipelines.delta.table_properties import PROPERTIES, property_of_cluster, to_hex
+from pipelines.delta.table_properties import OF_CATALOGS, PROPERTIES, property_of_cluster, to_hex
 from pipelines.formats.contract_files import load_contract
 from pipelines.lag.alert_file import alerts_in
 from pipelines.ledger.bronze_index import EMPTIED, OFFSETS, RECORDS
@@ -124,6 +124,7 @@ def test_properties_of_tables_keep_their_names() -> None:
         "batch": {"oncelake.days", "oncelake.zone_rules", "oncelake.certified"},
         "serving": {"oncelake.serves"},
     }
+    assert {*OF_CATALOGS} == {"oncelake.contract", "oncelake.personal", "oncelake.classification"}
     assert property_of_cluster("oncelake.whole_from", "eu") == "oncelake.whole_from.eu"
     assert to_hex("aé") == "61c3a9"
 
