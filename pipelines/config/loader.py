@@ -26,6 +26,8 @@ from pydantic_core import ErrorDetails
 
 from pipelines.config.model import PipelineConfig
 from pipelines.config.references import EXPECTED, plain_secrets, require_text, resolved
+from pipelines.config.setting_kinds import has_form, holds_secret, parts_of
+from pipelines.config.values import Form
 from pipelines.errors import ConfigError
 from pipelines.message_texts import shortened
 from pipelines.yaml import parse_yaml, why_unreadable
@@ -36,10 +38,8 @@ _OTHER_ENDING: Final = ".yaml"
 _OF_ONE_PIPELINE: Final = (("kafka", "topic"), ("speed", "watermark_delay"))
 _SERVERS: Final = "KAFKA_BOOTSTRAP_SERVERS"
 _LONGEST_SHOWN: Final = 100
-# By the names of settings and headers; a path or a class of credentials is none.
-_SECRET_SECTIONS: Final = ("kafka.secrets.", "registry.secrets.", "publish.secrets.")
-_SECRET_OF_CLUSTER: Final = re.compile(r"kafka\.clusters\.[^.]+\.secrets\.")
 _CLUSTERS: Final = ("kafka", "clusters")
+# By the names of settings and headers; a path or a class of credentials is none.
 _SECRET_HEADER: Final = re.compile(r"authorization|cookie|token|secret|signature|api-?key", re.IGNORECASE)
 _SECRET_SETTING: Final = re.compile(
     r"(secret|password|passphrase|token|(access|secret|private)[._-]?key)$|\.account\.key\.", re.IGNORECASE
@@ -140,13 +140,15 @@ def _flat(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
 def _plain_secrets(layer: _Source) -> Iterator[str]:
     """Yield the settings of a file that have a secret in plain text."""
     for key, text in _flat(layer.values):
-        is_header = key.startswith("notify.headers.")
-        is_spark = key.startswith("spark.conf.")
-        is_of_client = key.startswith(_SECRET_SECTIONS) or _SECRET_OF_CLUSTER.match(key)
-        if not (is_header or is_spark or is_of_client):
+        if key.startswith("spark.conf."):
+            is_secret = bool(_SECRET_SETTING.search(key))
+        elif has_form(key, Form.HEADERS):
+            is_secret = bool(_SECRET_HEADER.search(key))
+        elif holds_secret(key) and not has_form(key, Form.URL):
+            # Of URLs of this kind not all hold a secret, and which do nobody can tell by the name.
+            is_secret = True
+        else:
             continue
-        pattern = _SECRET_HEADER if is_header else _SECRET_SETTING
-        is_secret = bool(pattern.search(key)) if is_header or is_spark else True
         for what in plain_secrets(text, is_secret=is_secret, names=_SECRET_SETTING):
             yield (
                 f"{layer.origin}: {key}: expected {EXPECTED}, for a secret, got {what} in plain text, not"
@@ -277,23 +279,16 @@ def _verbatim() -> frozenset[tuple[str, str]]:
     return frozenset(
         (section, key)
         for section, field in PipelineConfig.model_fields.items()
-        for model in _types(field.annotation)
+        for model in parts_of(field.annotation)
         for key, setting in getattr(model, "model_fields", {}).items()
         if _is_verbatim(setting.annotation)
     )
 
 
 def _is_verbatim(annotation: Any) -> bool:
-    kinds = list(_types(annotation))
+    kinds = list(parts_of(annotation))
     mappings = (get_args(kind) for kind in kinds if get_origin(kind) is dict)
-    return SecretStr in kinds or any(str in _types(value) for _, value in mappings)
-
-
-def _types(annotation: Any) -> Iterator[Any]:
-    """Yield a type and all that it is made of."""
-    yield annotation
-    for part in get_args(annotation):
-        yield from _types(part)
+    return SecretStr in kinds or any(str in parts_of(value) for _, value in mappings)
 
 
 def _misshapen(values: Mapping[str, Any], model: Any, layer: _Source, above: str = "") -> Iterator[str]:

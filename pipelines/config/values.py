@@ -6,6 +6,7 @@ A check raises `ValueError`, which `pipelines.config.loader` turns into one mess
 import os
 import re
 from datetime import timedelta
+from enum import Enum
 from typing import Annotated, Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
@@ -63,6 +64,14 @@ _BYTE_UNITS: Final = "bkmgt"
 _LARGEST: Final = 2**63 - 1
 _LONGEST_NUMBER: Final = 20
 Option = TypeVar("Option", str, SecretStr)
+
+
+class Form(Enum):
+    """What a setting is for those who treat all settings of a form alike; see `setting_kinds`."""
+
+    URL = "url"
+    PROGRAM = "program"
+    HEADERS = "headers"
 
 
 def _some_time(interval: timedelta) -> timedelta:
@@ -237,7 +246,7 @@ Servers = Annotated[
     str, Field(pattern=r"^[^\s,@]+:\d{1,9}(,[^\s,@]+:\d{1,9})*$"), AfterValidator(_real_ports)
 ]
 Group = Annotated[str, Field(pattern=r"^([a-zA-Z0-9._-]|\{env\}|\{pipeline\}){1,200}$")]
-Url = Annotated[str, AfterValidator(_an_address)]
+Url = Annotated[str, AfterValidator(_an_address), Form.URL]
 Place = Annotated[str, Field(pattern=r"^[^`'\"\s]+$"), AfterValidator(_a_place)]
 RackMode = Literal["off", "client", "placement"]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -254,7 +263,7 @@ KafkaOptions = Annotated[Options, AfterValidator(_no_owned_option)]
 KafkaSecrets = Annotated[dict[str, SecretStr], AfterValidator(_no_owned_option)]
 ProducerOptions = Annotated[Options, AfterValidator(_no_owned_producer_option)]
 ProducerSecrets = Annotated[dict[str, SecretStr], AfterValidator(_no_owned_producer_option)]
-Webhook = Annotated[SecretStr, AfterValidator(_a_webhook)]
-Headers = Annotated[dict[str, SecretStr], AfterValidator(_headers)]
-Command = Annotated[tuple[str, ...], BeforeValidator(_words)]
+Webhook = Annotated[SecretStr, AfterValidator(_a_webhook), Form.URL]
+Headers = Annotated[dict[str, SecretStr], AfterValidator(_headers), Form.HEADERS]
+Command = Annotated[tuple[str, ...], BeforeValidator(_words), Form.PROGRAM]
 SparkSettings = Annotated[dict[str, _Setting], AfterValidator(_no_owned_setting)]

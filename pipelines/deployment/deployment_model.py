@@ -13,8 +13,9 @@ import yaml
 from pipelines.config.loader import load_config, raw_settings, read_yaml
 from pipelines.config.model import PipelineConfig
 from pipelines.config.references import references_in, variables_in
+from pipelines.config.setting_kinds import has_form, holds_secret
 from pipelines.config.streams import STREAMS, Query, Stream, port_offset
-from pipelines.config.values import looks_secret
+from pipelines.config.values import Form, looks_secret
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError
 from pipelines.formats.contract_files import load_contract
@@ -22,8 +23,6 @@ from pipelines.yaml import why_unreadable
 
 # Stands for the value of a variable where the form of a setting is checked; nothing can have this name.
 _UNKNOWN: Final = "variable.invalid"
-_UNKNOWN_URLS: Final = ("registry.url", "notify.webhook")
-_SECRET: Final = re.compile(r"((kafka(\.clusters\.[^.]+)?|registry|publish)\.secrets|notify\.headers)\..+")
 # A longer one with one hyphen may have its value behind the letter.
 _OPTION_NAME: Final = re.compile(r"-[A-Za-z]|--[A-Za-z][A-Za-z-]*")
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
@@ -224,21 +223,21 @@ def _stand_in(key: str, reference: str) -> str:
     """Return what stands for a reference in a setting; addresses of clusters may not be the same."""
     if key.endswith("bootstrap_servers"):
         return f"x{sha256(reference.encode()).hexdigest()[:8]}.{_UNKNOWN}:9092"
-    return f"https://{_UNKNOWN}" if key in _UNKNOWN_URLS else _UNKNOWN
+    return f"https://{_UNKNOWN}" if has_form(key, Form.URL) else _UNKNOWN
 
 
 def _refuse_secrets(files: Mapping[str, Mapping[str, str]], known: Collection[str]) -> None:
     """Refuse secrets in files; words that are known stand in the names of files anyway."""
     for path, settings in files.items():
         for key, text in settings.items():
-            if key == "notify.command" and not _is_command_without_secrets(text, known):
+            if has_form(key, Form.PROGRAM) and not _is_command_without_secrets(text, known):
                 raise ConfigError(
                     f"{path}: {key}: expected behind the program names of options, such as -H, and"
                     " environment variables, ${NAME}, each a whole item; got other text, which may be a"
                     " secret and would be in the files that are written; set a variable to the whole"
                     " item where the job runs, or name a script that calls the program"
                 )
-            if _holds_secret(key, text):
+            if _shows_secret(key, text):
                 raise ConfigError(
                     f"{path}: {key}: expected an environment variable, ${{NAME}}, or a file,"
                     " ${file:/PATH}, as the whole value, got other text, which would be in the files that are"
@@ -251,9 +250,9 @@ def _is_command_without_secrets(text: str, known: Collection[str]) -> bool:
     return all(item in known or _OPTION_NAME.fullmatch(item) or _is_variable(item) for item in items)
 
 
-def _holds_secret(key: str, text: str) -> bool:
+def _shows_secret(key: str, text: str) -> bool:
     """Return whether a setting has a secret, or a part of one, in its text."""
-    if key == "notify.webhook" or _SECRET.fullmatch(key):
+    if holds_secret(key):
         return not _is_variable(text)
     if not key.startswith("spark.conf."):
         return False
