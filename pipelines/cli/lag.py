@@ -25,7 +25,7 @@ from pipelines.errors import ConfigError, InfrastructureError, OncelakeError
 from pipelines.lag.alerts import AlertState, raised_since
 from pipelines.lag.stage_facts import PartitionLag, StageFacts
 from pipelines.lag.texts import advice_text, caught_up_text, least_retention, rate_text, symptom_text
-from pipelines.runtime.notifications import hooks
+from pipelines.runtime.notifications import HOOK_SETTINGS, hooks
 from pipelines.spark.failures import cause
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.lag import StageLag
@@ -77,8 +77,8 @@ def _require_hook(config: PipelineConfig, contract: DataContract) -> None:
     """
     if not any(hooks(config.notify)):
         raise ConfigError(
-            f"--alert: pipeline {config.name} has no hook that could be called; set notify.command or"
-            " notify.webhook, or leave --alert out"
+            f"--alert: pipeline {config.name} has no hook that could be called; set"
+            f" {' or '.join(HOOK_SETTINGS)}, or leave --alert out"
         )
 
 

@@ -184,7 +184,7 @@ class ServingConfig(_Model):
 class NotifyConfig(_Model):
     """Failure notifications of `nightly_batch` and `validate`, and of streams that `oncelake run` gives up.
 
-    The same hooks are called for alerts of lag. Nobody is notified if neither hook is set.
+    The same hooks are called for alerts of lag. Nobody is notified if no hook is set.
 
     Attributes:
         when: Failures to notify about: `audit_failed` (exit code 3), `source_error` (4), `failed` (1). For
@@ -194,7 +194,7 @@ class NotifyConfig(_Model):
         webhook: URL to which the summary is sent as JSON by POST. It is never shown, because many contain a
             secret.
         headers: Headers for the webhook. Their values are never shown.
-        timeout: How long each of the two hooks may take.
+        timeout: How long each hook may take.
     """
 
     when: tuple[Ending, ...] = Field(default=("audit_failed",), min_length=1)

@@ -1,4 +1,4 @@
-"""Tells people what needs them, such as a run that ended badly: by a command, by a webhook, or by both.
+"""Tells people what needs them, such as a run that ended badly, by hooks: a command, a webhook.
 
 A hook has a bounded time, and what becomes of it changes nothing about the run.
 """
@@ -90,10 +90,32 @@ def alert(
 
 def hooks(config: NotifyConfig) -> Iterator[Hook]:
     """Yield the hooks that are set, in the order in which they are called."""
-    if config.command is not None:
-        yield Hook("notify.command", f"command {config.command[0]}", partial(_run, config.command))
-    if config.webhook is not None:
-        yield Hook("notify.webhook", "webhook (address not shown)", partial(_post, config, config.webhook))
+    for setting, hook_of in _HOOKS.items():
+        if found := hook_of(config):
+            yield Hook(setting, *found)
+
+
+_Found = tuple[str, Callable[[bytes, float], str | None]] | None
+
+
+def _command(config: NotifyConfig) -> _Found:
+    if config.command is None:
+        return None
+    return f"command {config.command[0]}", partial(_run, config.command)
+
+
+def _webhook(config: NotifyConfig) -> _Found:
+    if config.webhook is None:
+        return None
+    return "webhook (address not shown)", partial(_post, config, config.webhook)
+
+
+_HOOKS: Final[Mapping[str, Callable[[NotifyConfig], _Found]]] = {
+    "notify.command": _command,
+    "notify.webhook": _webhook,
+}
+HOOK_SETTINGS: Final = tuple(_HOOKS)
+"""What sets the hooks, for messages."""
 
 
 def _run(command: tuple[str, ...], body: bytes, seconds: float) -> str | None:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from pipelines.config.model import NotifyConfig
-from pipelines.runtime.notifications import notify
+from pipelines.runtime.notifications import HOOK_SETTINGS, hooks, notify
 
 SUMMARY = {"job": "nightly_batch", "pipeline": "flights", "status": "failed", "exit_code": 3, "error": "ü"}
 
@@ -146,3 +147,13 @@ def test_a_hook_is_told_of_the_endings_that_it_asks_for(
     asked = {"when": when} if when else {}
     notify(config(webhook=hook.url, **asked), {**SUMMARY, "status": status, "exit_code": code})
     assert len(hook.got) == int(is_told)
+
+
+def test_each_hook_is_named_by_what_sets_it_in_the_order_of_their_calls() -> None:
+    assert not [*hooks(NotifyConfig())]
+    both = NotifyConfig(webhook=SecretStr("https://hooks/hush"), command=("/opt/tell.sh", "now"))
+    assert [(hook.setting, hook.description) for hook in hooks(both)] == [
+        ("notify.command", "command /opt/tell.sh"),
+        ("notify.webhook", "webhook (address not shown)"),
+    ]
+    assert tuple(hook.setting for hook in hooks(both)) == HOOK_SETTINGS
