@@ -1,7 +1,8 @@
 """Integrity checks: do the layers hold exactly what bronze says they must?
 
 To add one, write a function here that asks `AuditedDays` for what it needs. Register it by `asked_of_days` if
-it looks at one day, by `asked_of_bronze` if it looks at bronze as a whole.
+it looks at one day, by `asked_of_bronze` if it looks at bronze as a whole. What else it needs:
+docs/architecture.md, 'Where to change what'.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -24,11 +25,14 @@ Severity = Literal["fails", "warns", "fails or warns"]
 class Observation:
     """What an integrity check found on a day, or in bronze as a whole.
 
+    Only `detail` may quote values of records, such as keys: it is all that `oncelake forget` blanks of an
+    integrity check when it removes a record of the day.
+
     Attributes:
         status: Whether it passed.
-        observed: What was found, in words.
-        expected: What had to be found, in words.
-        detail: What to do about it; not shown where the check passed.
+        observed: What was found, in words: counts, checksums, offsets, names; no value of a record.
+        expected: What had to be found, in the same way.
+        detail: What to do about it, with values of records where they help; not shown where the check passed.
     """
 
     status: Status

@@ -50,7 +50,8 @@ def delete_values(pipeline: Pipeline, days: Sequence[date]) -> None:
     if not exists(spark, results):
         return
     VALIDATION_RESULTS.ensure(pipeline)
-    # Expectations quote values that they did not expect, or the greatest; our own checks quote keys.
+    # Expectations quote values that they did not expect, or the greatest; our own checks quote keys, and in
+    # `detail` alone, see `pipelines.audit.integrity_checks.Observation`.
     quoting = f"{of_days} AND (result IS NOT NULL OR detail <> '' OR ({_OBSERVES}))"
     if _holds(spark, results, quoting):
         nothing = {
