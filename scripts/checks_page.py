@@ -15,8 +15,6 @@ The runbook explains what to do about a [failed check](runbook.md#audit-failed) 
 [warning](runbook.md#a-check-has-warned).
 
 The audit also validates the [rules of the contract](data-quality.md) with Great Expectations.
-There is one more result, `moves_with_its_neighbour`. If a rebuild moves events from one day to
-another, and one of the two days fails, the other one fails, too.
 
 This page is generated from `pipelines/audit/integrity_checks.py`. To change it, edit that file or
 `scripts/checks_page.py`, and run `make pages`.

@@ -350,6 +350,17 @@ def _clusters_asked(audited: AuditedDays) -> Observation | None:
     )
 
 
+_MOVES: Final = IntegrityCheck(
+    "moves_with_its_neighbour",
+    "If a rebuild moves events between the day and another one, did the other one pass as well?",
+    "fails",
+    FAILED,
+    # By the other checks of all days, see `fail_together`.
+    lambda _: {},
+)
+INTEGRITY_CHECKS.append(_MOVES)
+
+
 def fail_together(failed: Collection[date], moves: Collection[tuple[date, date]]) -> list[Check]:
     """Make a failed check for each day that must not be certified without another one, which failed.
 
@@ -362,7 +373,7 @@ def fail_together(failed: Collection[date], moves: Collection[tuple[date, date]]
     while more := {day: other for other, day in both_ways if other in reached and day not in reached}:
         checks += [
             _as_check(
-                "moves_with_its_neighbour",
+                _MOVES.name,
                 day,
                 Observation(
                     "failed",
