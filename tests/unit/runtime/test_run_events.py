@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pipelines.cli.jobs import JOBS
 from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
@@ -17,8 +18,6 @@ from pipelines.formats.contract_files import load_contract
 from pipelines.runtime import run_events
 from pipelines.runtime.run_events import begin_events
 from tests.support.lineage_endpoint import LineageEndpoint, ask_for_events, lineage_endpoint
-
-JOBS = ("ingest_stream", "speed_stream", "nightly_batch", "validate", "report", "maintain")
 
 
 @pytest.fixture
