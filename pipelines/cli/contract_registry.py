@@ -65,15 +65,16 @@ def against_producers(files: tuple[Path, ...], **options: Any) -> tuple[Path, li
             f"{path}: valueFormat {contract.value_format}: values have no schema id, so a registry does not"
             " have their schema; compare with a git revision or a file"
         )
-    url, registry = registry_of(config, contract).url, open_registry(registry_of(config, contract))
+    settings = registry_of(config, contract)
+    registry = open_registry(settings)
     subject = registry.subject_of(config.kafka.topic)
     schema = registry.latest(subject)
     if schema is None:
         raise ConfigError(
-            f"registry.url: {url} has no subject {subject}; expected the one that producers of the"
-            f" topic register their schema under ({registry.subject_naming}); see kafka.topic"
+            f"registry.url: {settings.identity} has no subject {subject}; expected the one that producers of"
+            f" the topic register their schema under ({registry.subject_naming}); see kafka.topic"
         )
     try:
         return path, producer_changes(contract, schema)
     except ContractError as error:
-        raise ContractError(f"registry.url: {url}: subject {subject}: {error}") from None
+        raise ContractError(f"registry.url: {settings.identity}: subject {subject}: {error}") from None

@@ -164,7 +164,7 @@ def _notified(config: NotifyConfig) -> str:
 
 
 def _values(config: PipelineConfig, contract: DataContract) -> str:
-    where = f", schemas at {config.registry.url}" if names_schemas(contract) and config.registry else ""
+    where = f", schemas at {config.registry.identity}" if names_schemas(contract) and config.registry else ""
     return f"{contract.value_format}{where}"
 
 

@@ -70,6 +70,11 @@ class RegistryConfig(_Model):
     options: Options = {}
     secrets: dict[str, SecretStr] = {}
 
+    @property
+    def identity(self) -> str:
+        """What the lake keeps schemas under; with another one it asks for them, and reads bronze, anew."""
+        return self.url
+
 
 class LakeConfig(_Model):
     """Where the tables are.

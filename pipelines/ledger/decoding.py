@@ -78,7 +78,7 @@ def _decoding(pipeline: Pipeline, table: tuple[object, ...]) -> tuple[object, ..
         jvm.java.time.ZoneId.of(contract.day_time_zone).getRules().hashCode(),
         contract.conditions,
         contract.value_format,
-        config.registry.url if config.registry else None,
+        config.registry.identity if config.registry else None,
     )
 
 

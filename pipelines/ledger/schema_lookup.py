@@ -115,8 +115,8 @@ def learn(pipeline: Pipeline, ids: Iterable[str]) -> Schemas:
     requested = ordered_ids(ids)
     if not requested:
         return NO_SCHEMAS
-    url = registry_of(pipeline.config, contract).url
-    registry = open_registry(registry_of(pipeline.config, contract))
+    config = registry_of(pipeline.config, contract)
+    registry = open_registry(config)
     answered: dict[str, WriterSchema] = {}
     try:
         for schema_id in requested:
@@ -136,7 +136,7 @@ def learn(pipeline: Pipeline, ids: Iterable[str]) -> Schemas:
         if changed_answers:
             keep(pipeline, changed_answers)
     usable = fitting(answered, contract)
-    _log.info("asked %s for %d schemas, and can read by %d", url, len(requested), len(usable))
+    _log.info("asked %s for %d schemas, and can read by %d", config.identity, len(requested), len(usable))
     return usable
 
 

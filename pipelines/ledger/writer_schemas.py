@@ -37,7 +37,7 @@ def answers(pipeline: Pipeline) -> list[WriterSchema]:
     """Return what the registry has answered, in the order of time."""
     if not WRITER_SCHEMAS.exists(pipeline):
         return []
-    of_registry = F.col("registry") == registry_of(pipeline.config, pipeline.contract).url
+    of_registry = F.col("registry") == registry_of(pipeline.config, pipeline.contract).identity
     rows = small_rows(WRITER_SCHEMAS.rows(pipeline).where(of_registry).orderBy("fetched_at"))
     # Rows of earlier releases have the id as a number alone.
     return [WriterSchema(row.get("schema_id") or str(row["id"]), row["kind"], row["text"]) for row in rows]
@@ -62,7 +62,7 @@ def keep(pipeline: Pipeline, schemas: Schemas) -> None:
     now = datetime.now(UTC)
     rows = [
         {
-            "registry": registry_of(pipeline.config, pipeline.contract).url,
+            "registry": registry_of(pipeline.config, pipeline.contract).identity,
             "id": int(s.id) if s.id == NO_ID or s.id.isdecimal() else None,
             "kind": s.kind,
             "text": s.text,

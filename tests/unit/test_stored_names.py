@@ -13,6 +13,7 @@ from typing import get_args
 import pytest
 
 from pipelines.config.loader import load_config
+from pipelines.config.model import RegistryConfig
 from pipelines.config.streams import Layer, Query
 from pipelines.contracts.rules import Condition
 from pipelines.delta.checkpoint_fit import BEGIN
@@ -147,6 +148,10 @@ def test_what_a_table_keeps_of_its_rules_is_compared_under_the_same_names() -> N
         "event time": "scheduled_departure",
         "day time zone": "America/New_York",
     }
+
+
+def test_schemas_of_a_registry_are_kept_under_its_url() -> None:
+    assert RegistryConfig(url="https://registry:8081/api").identity == "https://registry:8081/api"
 
 
 def test_commits_of_runs_are_numbered_as_they_always_were() -> None:
