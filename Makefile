@@ -30,7 +30,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 SCHEDULERS := .venv-schedulers
 SCHEDULERS_MADE := $(SCHEDULERS)/.made-$(call key,requirements/schedulers.txt)
 
-.PHONY: help setup java demo test test-fast test-thorough test-long lint format package bench bench-full bench-peers rack-bench simulate fuzz chaos lock lock-jars sbom pages schema clean distclean
+.PHONY: help setup java demo test test-fast test-thorough test-long lint format package bench bench-full bench-peers rack-bench simulate fuzz chaos lock lock-jars sbom pages clean distclean
 
 help: ## Show this help
 	@echo "Oncelake. Every target does the set-up that it needs. The first time takes minutes and needs network access."
@@ -110,14 +110,12 @@ lock: ## Maintainers: update the pinned Python dependencies (needs uv)
 lock-jars: $(PACKAGE) java ## Maintainers: download the jars of conf/ivy.xml and write conf/jars.lock
 	$(PY) scripts/lock_jars.py
 
-pages: $(PACKAGE) ## Maintainers: generate docs/configuration.md, docs/checks.md, docs/doctor.md and docs/tables.md
+pages: $(PACKAGE) ## Maintainers: generate what docs/ has from code: four pages, and the schema of reports
 	@$(PY) -m scripts.configuration_page
 	@$(PY) -m scripts.checks_page
 	@$(PY) -m scripts.doctor_page
 	@$(PY) -m scripts.tables_page
-
-schema: $(PACKAGE) ## Maintainers: generate docs/report.schema.json
-	@$(PY) scripts/report_schema.py
+	@$(PY) -m scripts.report_schema
 
 clean: ## Stop the local broker; delete lake, demo, reports and build output; keep .venv
 	@if [ -f .lake/broker/broker.json ]; then $(VENV)/bin/oncelake broker stop; fi

@@ -1,4 +1,4 @@
-"""Write docs/report.schema.json, the shape of a report's JSON: `make schema`."""
+"""Write docs/report.schema.json, the shape of a report's JSON: `make pages`."""
 
 from pathlib import Path
 

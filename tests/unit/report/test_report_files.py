@@ -146,7 +146,7 @@ def test_report_is_rendered_from_a_zip(tmp_path: Path) -> None:
 def test_the_shape_of_the_json_is_documented_and_current() -> None:
     """Every report keeps the schema, which says of each field what it is."""
     schema = json.loads(Path(SCHEMA).read_text(encoding="utf-8"))
-    assert Path(SCHEMA).read_text(encoding="utf-8") == schema_text(), "make schema writes it anew"
+    assert Path(SCHEMA).read_text(encoding="utf-8") == schema_text(), "run make pages"
     Draft202012Validator.check_schema(schema)
     checker = Draft202012Validator(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
     for data in CASES.values():
