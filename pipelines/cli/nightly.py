@@ -36,8 +36,8 @@ from pipelines.steps.validate import Validation, validate
 @day_option(
     "--date",
     "day",
-    "Event day. Default: yesterday, and the days of the lookback that are not certified. Days of the lookback"
-    " that received late records are rebuilt, too.",
+    "Event day. Default: yesterday, and the days of the lookback that are not certified. Certified days of"
+    " the lookback that received records after their verdict are rebuilt, too.",
 )
 @day_option("--from", "first", "First event day of a range, with --to. Days of the lookback are not rebuilt.")
 @day_option("--to", "last", "Last event day of a range, with --from.")
