@@ -33,14 +33,14 @@ class _AnyBronze(ModelMaking):
 
 
 class _LostOffsetsNotTold(ModelMaking):
-    """An index that is made anew is not compared with the one before it."""
+    """An index that is rebuilt is not compared with the one before it."""
 
     def require_known_offsets(self) -> None:
         pass
 
 
 class _AppendedOnly(ModelMaking):
-    """Rows that are made anew come beside those that are there."""
+    """Rows that are rebuilt come beside those that are there."""
 
     def written(self, rows: list[IndexRow], after: int | None, stamp: Stamp) -> ModelIndex:
         return self.own_rows(self.table.replace(stamp, lambda row: False, rows))
@@ -129,7 +129,7 @@ def _making(name: str, seed: int, make: type[ModelMaking]) -> Planted:
 INDEX: Final = (
     _making("the index is not compared with bronze", 32, _CountsNotCompared),
     _making("any bronze is the same", 76, _AnyBronze),
-    _making("lost offsets are not told", 56, _LostOffsetsNotTold),
+    _making("lost offsets are not reported", 56, _LostOffsetsNotTold),
     _making("rows come beside others", 0, _AppendedOnly),
     _making("a run reads the newest version of the index", 49, _NewestVersion),
     _making("retention is not in the key", 17, _RetentionNotInKey),

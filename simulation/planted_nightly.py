@@ -114,7 +114,7 @@ class _NoLookAtTheHistory(ModelTables):
 
 
 class _VerdictsNotLookedFor(ModelTables):
-    """A commit of verdicts that Delta leaves out without a word is taken for made."""
+    """A commit of verdicts that Delta leaves out silently is taken for made."""
 
     def append_verdicts(self, decided: Sequence[Verdict], stamp: Stamp) -> None:
         self.ledger.saver(stamp, [], lambda: [self.ledger.log.file("verdicts", tuple(decided))])()
@@ -195,11 +195,11 @@ NIGHTLY: Final = (
     Planted("no fencing", 11, partial(_nightly, is_fenced=False)),
     _tables("lease written without a condition", 11, _LeaseWithoutCondition),
     _tables("epoch of the lease alone", 32, _EpochOfTheLeaseAlone),
-    _tables("a look at the lease in place of an epoch", 2969, _LookAtTheLease),
+    _tables("the lease is checked before the commit, instead of the epoch", 2969, _LookAtTheLease),
     _tables("ledger not claimed", 261, _LedgerNotClaimed),
     _tables("verdicts read before the lease is taken", 32, _ReadBeforeTheLease),
-    _tables("no look at the history", 216, _NoLookAtTheHistory),
-    _tables("verdicts not looked for", 152, _VerdictsNotLookedFor),
+    _tables("the history is not checked", 216, _NoLookAtTheHistory),
+    _tables("a commit of verdicts is not checked", 152, _VerdictsNotLookedFor),
     _tables("failed days stay", 141, _FailedDaysStay),
     _tables("nothing is undone", 106, _NothingIsUndone),
     _tables("base is the newest version", 2, _BaseIsTheNewestVersion),

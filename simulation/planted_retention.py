@@ -73,7 +73,7 @@ class _SaidAfterwards(ModelUpkeep):
 
 
 class _SaidWithoutEpoch(ModelUpkeep):
-    """What bronze says of its first whole day carries no epoch, as before deletions were fenced."""
+    """What bronze says of its first complete day carries no epoch, as before deletions were fenced."""
 
     def _delete_bronze(self, removal: Removal, stamps: Callable[[str], Stamp]) -> None:
         self._set(self.world.bronze_log, removal.properties)
@@ -140,7 +140,9 @@ def _overtaken(schedule: Schedule, setup: Random, **wrong: Any) -> World:
 
 UPKEEP: Final = (
     Planted(
-        "the first whole day is set without an epoch", 247, partial(_overtaken, make_upkeep=_SaidWithoutEpoch)
+        "the first complete day is set without an epoch",
+        247,
+        partial(_overtaken, make_upkeep=_SaidWithoutEpoch),
     ),
 )
 RETENTION: Final = (
@@ -149,7 +151,7 @@ RETENTION: Final = (
     _upkeep("days that are not certified go", 0, _UncertifiedGo),
     _upkeep("records are not compared with verdicts", 22, _CountsNotCompared),
     _upkeep("records go while a backfill brings some", 230, _BesideBackfills),
-    _upkeep("the first whole day is set when records are gone", 0, _SaidAfterwards),
+    _upkeep("the first complete day is set when records are gone", 0, _SaidAfterwards),
     _upkeep("the certified version is not restored", 22, _NotRestored),
     _upkeep("readers are not asked before files go", 5, _ReadersNotAsked),
     _upkeep("files go that were removed since readers were asked", 13, _AllRemovedGo),
