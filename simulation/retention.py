@@ -52,7 +52,7 @@ class RetentionTables(ModelTables):
         return super().files()
 
     def _whole_from(self) -> date | None:
-        found: date | None = self.world.kernel.effect("bronze: first whole day", self.world.whole_from)
+        found: date | None = self.world.kernel.effect("bronze: first complete day", self.world.whole_from)
         return found
 
 
@@ -184,7 +184,7 @@ class RetentionWorld(AgingLake):
     def _check_bronze(self, before: Version, after: Version) -> None:
         whole, floor = self.whole_from(), self._floors[-1]
         if floor is not None and (whole is None or whole < floor):
-            raise Violation("the first whole day grows", f"{whole} after {floor}")
+            raise Violation("the first complete day grows", f"{whole} after {floor}")
         if whole != floor:
             self._floors.append(whole)
         held = {row.record.number for file in after.files.values() for row in file["rows"]}
@@ -210,7 +210,7 @@ class RetentionWorld(AgingLake):
             if not self.is_valid(row):
                 continue
             if whole is None or record.day >= whole:
-                raise Violation("whole days are whole", f"{record} is gone, and they begin with {whole}")
+                raise Violation("complete days are complete", f"{record} is gone, they begin with {whole}")
             if record.day >= first and record.number not in built.get(record.day, ()):
                 raise Violation("records stay until they are certified", f"{record}")
 

@@ -144,7 +144,7 @@ class AgingLake(NightlyWorld):
         return row.record.number not in self._broken
 
     def whole_from(self) -> date | None:
-        """Return the first whole day, by the property of bronze."""
+        """Return the first complete day, by the property of bronze."""
         day = self.bronze_log.newest.properties.get(WHOLE_FROM)
         return None if day is None else date.fromisoformat(day)
 

@@ -100,7 +100,7 @@ class ModelUpkeep:
 
     def first_complete_day(self) -> date | None:
         """Return the first day of which bronze lacks no record that was removed; None if none ever was."""
-        found: date | None = self._look("first whole day", self.world.whole_from)
+        found: date | None = self._look("first complete day", self.world.whole_from)
         return found
 
     def first_unread(self) -> datetime | None:
