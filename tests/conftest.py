@@ -64,7 +64,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module")
 def two_partitions(spark: SparkSession) -> Iterator[None]:
-    """Let state and shuffles have two partitions. Otherwise one task does what there is to do for few rows."""
+    """Let state and shuffles have two partitions. Otherwise one task does all, since there are few rows."""
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     yield
     spark.conf.set("spark.sql.shuffle.partitions", "1")
