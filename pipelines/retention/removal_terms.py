@@ -121,14 +121,14 @@ class RetentionLake(Protocol):
         """Return the first day of which no row was removed from the speed layer; None if none ever was."""
 
 
-def is_due(by_age: date, gone: date | None) -> bool:
+def is_due(by_age: date, first_complete: date | None) -> bool:
     """Return whether bronze has a day to let go.
 
     Args:
         by_age: the first day that has to stay for its age.
-        gone: the first day of which bronze lacks no record that was removed; None if none ever was.
+        first_complete: the first day of which bronze lacks no record that was removed; None if none ever was.
     """
-    return gone is None or by_age > gone
+    return first_complete is None or by_age > first_complete
 
 
 def bronze_removal(lake: RetentionLake, retention: timedelta) -> Removal:
@@ -138,15 +138,15 @@ def bronze_removal(lake: RetentionLake, retention: timedelta) -> Removal:
     """
     config, zone = lake.config, lake.zone
     by_age = first_day_by_age(config, retention, lake.now(), zone)
-    gone = lake.first_complete_day()
-    if not is_due(by_age, gone):
+    first_complete = lake.first_complete_day()
+    if not is_due(by_age, first_complete):
         return Removal()
     needs = [unread(config, zone, lake.first_unread()), in_quarantine(config, zone, lake.first_unresolved())]
     records = lake.records_of_days()
     needs.append(uncertified(config, records, lake.verdicts(), _first_rebuildable(lake), by_age))
     blocking = tuple(need for need in needs if need is not None and need.day < by_age)
     day = min([by_age, *(need.day for need in blocking)])
-    if day <= (gone or FIRST_DAY):
+    if day <= (first_complete or FIRST_DAY):
         return Removal(needs=blocking)
     sent = first_moment_of(day, config.decode.max_future, zone)
     condition = below_offsets(lake.first_offsets_kept(sent))
@@ -190,8 +190,9 @@ def quarantine_removal(lake: RetentionLake, retention: timedelta) -> Removal:
     if not lake.has("quarantine"):
         return Removal()
     until = lake.now() - retention
-    gone = below_offsets(lake.first_offsets())
-    condition = f"_status <> 'open' AND _tried_at < timestamp_seconds({int(until.timestamp())}) AND ({gone})"
+    removable = below_offsets(lake.first_offsets())
+    is_old = f"_status <> 'open' AND _tried_at < timestamp_seconds({int(until.timestamp())})"
+    condition = f"{is_old} AND ({removable})"
     rows = lake.count("quarantine", condition)
     return Removal(rows, condition) if rows else Removal()
 

@@ -205,9 +205,9 @@ def _restore_certified(lake: UpkeepLake) -> Generator[UpkeepFinding, None, Looke
 
 def _remove_from_bronze(lake: UpkeepLake, retention: timedelta) -> Removal:
     """Remove the oldest records of bronze, while no backfill brings any."""
-    gone = lake.first_complete_day()
+    first_complete = lake.first_complete_day()
     by_age = first_day_by_age(lake.config, retention, lake.now(), lake.zone)
-    if lake.is_dry_run or not is_due(by_age, gone):
+    if lake.is_dry_run or not is_due(by_age, first_complete):
         return bronze_removal(lake, retention)
     try:
         with lake.hold_backfills() as backfills:
@@ -219,7 +219,7 @@ def _remove_from_bronze(lake: UpkeepLake, retention: timedelta) -> Removal:
                 lake.delete("bronze", removal, backfills.stamp)
             return removal
     except LeaseHeld:
-        return Removal(needs=(RetentionBlocker(gone or FIRST_DAY, _BACKFILL),))
+        return Removal(needs=(RetentionBlocker(first_complete or FIRST_DAY, _BACKFILL),))
 
 
 def _remove_rows(lake: UpkeepLake, layer: Layer, removal: Removal) -> OldRows:
