@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from zoneinfo import ZoneInfo
 
 from pyspark.sql import Column, DataFrame
@@ -19,10 +19,6 @@ from pipelines.records.send_time import sent_by
 from pipelines.retention.blockers import first_unread, first_unresolved, records_of_days
 from pipelines.retention.removal_terms import (
     FirstOffset,
-    Removal,
-    bronze_removal,
-    quarantine_removal,
-    speed_removal,
 )
 from pipelines.spark.pipeline import Pipeline
 
@@ -130,18 +126,3 @@ class SparkRetentionLake:
 
     def _read(self, layer: Layer) -> DataFrame:
         return read(self.pipeline.spark, self.pipeline.table(layer))
-
-
-def from_bronze(pipeline: Pipeline, retention: timedelta) -> Removal:
-    """Return what may go of bronze, see `removal_terms.bronze_removal`."""
-    return bronze_removal(SparkRetentionLake(pipeline), retention)
-
-
-def from_speed(pipeline: Pipeline, retention: timedelta) -> Removal:
-    """Return what may go of the speed layer, see `removal_terms.speed_removal`."""
-    return speed_removal(SparkRetentionLake(pipeline), retention)
-
-
-def from_quarantine(pipeline: Pipeline, retention: timedelta) -> Removal:
-    """Return what may go of the quarantine, see `removal_terms.quarantine_removal`."""
-    return quarantine_removal(SparkRetentionLake(pipeline), retention)

@@ -31,7 +31,8 @@ from pipelines.ledger.quarantine import Selection
 from pipelines.ledger.retention_properties import first_rebuildable_day, speed_from
 from pipelines.nightly.recovery import holds_certified
 from pipelines.retention.blockers import RetentionBlocker
-from pipelines.retention.removal import from_bronze, from_quarantine, from_speed
+from pipelines.retention.removal import SparkRetentionLake
+from pipelines.retention.removal_terms import bronze_removal, quarantine_removal, speed_removal
 from pipelines.session_settings import session_settings
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps import speed as speed_layer
@@ -72,7 +73,7 @@ def upkeep(lake: Lake, *, dry_run: bool = False, **changes: Any) -> tuple[dict[s
 
 def kept_in_bronze(lake: Lake) -> str:
     """What keeps records in bronze; nothing of it may be removed."""
-    found = from_bronze(lake.pipeline, MONTH)
+    found = bronze_removal(SparkRetentionLake(lake.pipeline), MONTH)
     assert (found.rows, found.condition) == (0, "false")
     return "\n".join(f"from {need.day} on: {need.why}" for need in found.needs)
 
@@ -120,7 +121,7 @@ def hold_on(lake: Lake) -> None:
     assert kept_in_bronze(lake) == f"from 2012-12-19 on: {NOT_CERTIFIED.format('2012-12-20')}"
     nightly(lake.pipeline, "run", [EARLY, ONE, TWO, date(2013, 1, 13)])
     # Of the certified days before the one that is uncertified, and not of that behind it.
-    removal = from_speed(lake.pipeline, timedelta())
+    removal = speed_removal(SparkRetentionLake(lake.pipeline), timedelta())
     need = RetentionBlocker(date(2013, 1, 12), NOT_CERTIFIED.format("2013-01-12"))
     assert (removal.rows, removal.kept_from, removal.needs) == (4, need.day, (need,))
 
@@ -210,8 +211,8 @@ def test_upkeep_removes_what_nothing_needs_and_readers_and_streams_find_what_the
         running.stop()
     restarted = stream(lake).counts
     assert (restarted.records, restarted.rows, restarted.duplicates) == (2, 1, 1)
-    assert from_quarantine(lake.pipeline, MONTH).rows == 0
-    assert from_quarantine(lake.pipeline, timedelta(seconds=-10)).rows == 1
+    assert quarantine_removal(SparkRetentionLake(lake.pipeline), MONTH).rows == 0
+    assert quarantine_removal(SparkRetentionLake(lake.pipeline), timedelta(seconds=-10)).rows == 1
 
 
 def test_upkeep_does_not_believe_a_clock_that_is_far_ahead_of_bronze(lake: Lake) -> None:
@@ -262,7 +263,7 @@ def test_a_day_that_can_no_longer_be_certified_keeps_no_other_in_the_speed_layer
     lake.ingest_and_enter([on(1, 1), on(5, 2), on(6, 3), on(12, 4)])
     set_table_property(lake.spark, lake.config.table("bronze"), WHOLE_FROM, "2013-01-03")
     certify(lake, *(date(2013, 1, day) for day in (5, 6, 12)))
-    removal = from_speed(lake.pipeline, timedelta())
+    removal = speed_removal(SparkRetentionLake(lake.pipeline), timedelta())
     assert (removal.rows, removal.kept_from, removal.needs) == (2, date(2013, 1, 12), ())
     assert lake.table("speed").where(f"NOT ({removal.condition})").count() == 2
 
