@@ -218,11 +218,11 @@ class ModelIngest:
         return first
 
     def first_complete_day(self) -> date | None:
-        """Return the first day of which bronze lacks no record that was removed; None if none ever was."""
+        """Return the first complete day, or None if bronze never lost records."""
         day = self._property(WHOLE_FROM)
         return None if day is None else date.fromisoformat(day)
 
-    def set_first_whole_day(self, day: date) -> None:
+    def set_first_complete_day(self, day: date) -> None:
         """Let bronze say so."""
         self._set_property(WHOLE_FROM, day.isoformat())
 

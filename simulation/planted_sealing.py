@@ -46,7 +46,7 @@ class _LogNotCompared(ModelIngest):
 class _FirstDayNotNoted(ModelIngest):
     """What Kafka had deleted before ingest began is not noted."""
 
-    def set_first_whole_day(self, day: date) -> None:
+    def set_first_complete_day(self, day: date) -> None:
         pass
 
 

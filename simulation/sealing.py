@@ -91,7 +91,7 @@ class ModelSeal:
         return [ingest]
 
     def first_complete_day(self, source: PipelineConfig) -> date | None:
-        """Return the first day of which bronze lacks no record that was removed; None if none ever was."""
+        """Return the first complete day, or None if bronze never lost records."""
         return self.world.make_ingest(self.world).first_complete_day()
 
     def index(self) -> ModelIndex:

@@ -99,7 +99,7 @@ class ModelUpkeep:
         return True
 
     def first_complete_day(self) -> date | None:
-        """Return the first day of which bronze lacks no record that was removed; None if none ever was."""
+        """Return the first complete day, or None if bronze never lost records."""
         found: date | None = self._look("first complete day", self.world.whole_from)
         return found
 
@@ -162,7 +162,7 @@ class ModelUpkeep:
         return ()
 
     def speed_from(self) -> date | None:
-        """Return the first day of which no row was removed from the speed layer; None if none ever was."""
+        """Return the first day of which the speed layer has all rows, or None if it never lost any."""
         log = self.world.speed
         found: str | None = self._look("speed from", lambda: log.newest.properties.get(SPEED_FROM))
         return None if found is None else date.fromisoformat(found)

@@ -282,18 +282,18 @@ def _counted(offset_ranges: list[PartitionOffsets], bronze: DataFrame) -> list[P
     ]
 
 
-def span_of(pipeline: Pipeline, days: Sequence[date], whole: date | None) -> Span:
+def span_of(pipeline: Pipeline, days: Sequence[date], first_complete: date | None) -> Span:
     """Return days, and the days around them of which all records are looked at.
 
     Args:
         pipeline: The pipeline.
         days: the days, sorted.
-        whole: the first day of which bronze holds all records; None if it never lost any.
+        first_complete: the first complete day, or None if bronze never lost records.
     """
     horizon = pipeline.horizon
-    first = whole or date.min
+    first = first_complete or date.min
     wide = around(days, horizon * pipeline.config.batch.chain_horizons)
     near = [day for day in wide if day >= first or day in days]
-    # A copy on the first whole day would else hang for ever on days that are gone.
+    # A copy on the first complete day would else hang for ever on days that are gone.
     gone = [day for day in around(near, horizon) if day < first and day not in near]
     return Span(days, near, horizon, gone)

@@ -31,14 +31,16 @@ def first_rebuildable_day(pipeline: Pipeline) -> date | None:
     return first_rebuildable(pipeline.config, first_complete_day(pipeline))
 
 
-def first_rebuildable(config: PipelineConfig, whole: date | None) -> date | None:
+def first_rebuildable(config: PipelineConfig, first_complete: date | None) -> date | None:
     """Return the first day that can be rebuilt; None for any.
 
     Args:
         config: the pipeline's configuration.
-        whole: the first day of which bronze lacks no record that was removed; None if none ever was.
+        first_complete: the first complete day, or None if bronze never lost records.
     """
-    return None if whole is None else whole + timedelta(days=config.batch.dedup_horizon_days)
+    return (
+        None if first_complete is None else first_complete + timedelta(days=config.batch.dedup_horizon_days)
+    )
 
 
 def require_complete_days(pipeline: Pipeline, days: Sequence[date]) -> None:
@@ -50,18 +52,18 @@ def require_complete_days(pipeline: Pipeline, days: Sequence[date]) -> None:
     refuse_incomplete_days(pipeline.config, first_complete_day(pipeline), days)
 
 
-def refuse_incomplete_days(config: PipelineConfig, whole: date | None, days: Sequence[date]) -> None:
+def refuse_incomplete_days(config: PipelineConfig, first_complete: date | None, days: Sequence[date]) -> None:
     """Make sure that all records of some days, and of their neighbours, are there.
 
     Args:
         config: the pipeline's configuration.
-        whole: the first day of which bronze lacks no record that was removed; None if none ever was.
+        first_complete: the first complete day, or None if bronze never lost records.
         days: the days, sorted.
 
     Raises:
         ConfigError: some are not.
     """
-    first = first_rebuildable(config, whole)
+    first = first_rebuildable(config, first_complete)
     if first is not None and days[0] < first:
         raise ConfigError(
             f"{config.table('bronze')}: {days[0]} cannot be rebuilt or audited:"
@@ -72,7 +74,7 @@ def refuse_incomplete_days(config: PipelineConfig, whole: date | None, days: Seq
 
 
 def first_complete_day(pipeline: Pipeline) -> date | None:
-    """Return the first day of which bronze lacks no record that was removed; None if none ever was.
+    """Return the first complete day, or None if bronze never lost records.
 
     That is the latest of what bronze says of each cluster. Each has a property of its own, so that of two
     ingests that begin at once neither takes back what the other says.
@@ -94,7 +96,7 @@ def first_complete_day_of_cluster(pipeline: Pipeline, cluster: str | None = None
 
 
 def speed_from(pipeline: Pipeline) -> date | None:
-    """Return the first day of which no row was removed from the speed layer; None if none ever was.
+    """Return the first day of which the speed layer has all rows, or None if it never lost any.
 
     Earlier days can no longer be compared with the speed layer; readers have them from the batch layer.
     """

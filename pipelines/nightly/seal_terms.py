@@ -56,7 +56,7 @@ class SealLake(Clock, Protocol[Index_co]):
         """Find the topic of each cluster that is asked, and make sure that bronze was filled from it."""
 
     def first_complete_day(self, source: PipelineConfig) -> date | None:
-        """Return the first day of which bronze lacks no record that was removed; None if none ever was.
+        """Return the first complete day, or None if bronze never lost records.
 
         Args:
             source: the configuration of one cluster, whose records are meant.

@@ -67,7 +67,7 @@ class SparkRetentionLake:
         return exists(self.pipeline.spark, self.pipeline.table(layer))
 
     def first_complete_day(self) -> date | None:
-        """Return the first day of which bronze lacks no record that was removed; None if none ever was."""
+        """Return the first complete day, or None if bronze never lost records."""
         return first_complete_day(self.pipeline)
 
     def first_unread(self) -> datetime | None:
@@ -121,7 +121,7 @@ class SparkRetentionLake:
         return [verdict.day for verdict in waiting(self.pipeline)]
 
     def speed_from(self) -> date | None:
-        """Return the first day of which no row was removed from the speed layer; None if none ever was."""
+        """Return the first day of which the speed layer has all rows, or None if it never lost any."""
         return speed_from(self.pipeline)
 
     def _read(self, layer: Layer) -> DataFrame:

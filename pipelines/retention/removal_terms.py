@@ -82,7 +82,7 @@ class RetentionLake(Protocol):
         """Return whether there is a table."""
 
     def first_complete_day(self) -> date | None:
-        """Return the first day of which bronze lacks no record that was removed; None if none ever was."""
+        """Return the first complete day, or None if bronze never lost records."""
 
     def first_unread(self) -> datetime | None:
         """Return when the first record was sent that `speed_stream` has not read; None if there is none."""
@@ -118,7 +118,7 @@ class RetentionLake(Protocol):
         """Return days that were certified, of which `publish_stream` has not sent the changes."""
 
     def speed_from(self) -> date | None:
-        """Return the first day of which no row was removed from the speed layer; None if none ever was."""
+        """Return the first day of which the speed layer has all rows, or None if it never lost any."""
 
 
 def is_due(by_age: date, first_complete: date | None) -> bool:
@@ -126,7 +126,7 @@ def is_due(by_age: date, first_complete: date | None) -> bool:
 
     Args:
         by_age: the first day that has to stay for its age.
-        first_complete: the first day of which bronze lacks no record that was removed; None if none ever was.
+        first_complete: the first complete day, or None if bronze never lost records.
     """
     return first_complete is None or by_age > first_complete
 

@@ -195,7 +195,7 @@ class _SparkIngestLake(SparkIngestState, SystemClock):
     def first_complete_day(self) -> date | None:
         return first_complete_day_of_cluster(self.pipeline, self.config.cluster)
 
-    def set_first_whole_day(self, day: date) -> None:
+    def set_first_complete_day(self, day: date) -> None:
         key = property_of_cluster(WHOLE_FROM, self.config.cluster)
         set_table_property(self.pipeline.spark, self.pipeline.table("bronze"), key, day.isoformat())
 

@@ -40,10 +40,10 @@ class IngestLake(IngestState, Protocol):
         """Return when records were sent, see `pipelines.kafka.log_start.first_sent`."""
 
     def first_complete_day(self) -> date | None:
-        """Return the first day of which bronze lacks no record that was removed; None if none ever was."""
+        """Return the first complete day, or None if bronze never lost records."""
 
-    def set_first_whole_day(self, day: date) -> None:
-        """Let bronze say so."""
+    def set_first_complete_day(self, day: date) -> None:
+        """Let bronze say which day is its first complete one."""
 
     def note_tables(self, files: QueryFiles) -> None:
         """Write beside the checkpoint which table it writes to."""
@@ -167,13 +167,13 @@ def _note_incomplete_days(lake: IngestLake, start: Continuation) -> None:
     if sent is None:
         return
     last = last_event_day(sent, lake.config.decode.max_future, lake.zone)
-    first_whole, before = last + timedelta(days=1), lake.first_complete_day()
-    if before is not None and before >= first_whole:
+    first_complete, before = last + timedelta(days=1), lake.first_complete_day()
+    if before is not None and before >= first_complete:
         return
     _log.warning(
         "Kafka has deleted records of %s that were sent until %s: %s is the first complete day of bronze."
         " Days before it, and days within batch.dedup_horizon_days after it, cannot be certified. See"
         " docs/runbook.md, 'After a loss'",
-        *(start.topic, sent.strftime("%Y-%m-%d %H:%M:%S UTC"), first_whole),
+        *(start.topic, sent.strftime("%Y-%m-%d %H:%M:%S UTC"), first_complete),
     )
-    lake.set_first_whole_day(first_whole)
+    lake.set_first_complete_day(first_complete)
