@@ -110,7 +110,7 @@ class DataContract:
 
     @property
     def key_names(self) -> list[str]:
-        """How the parts of the key are called where each needs a column of its own; see `dedup.with_key`."""
+        """The names of the key's parts where each needs a column of its own; see `dedup.with_key_columns`."""
         return [
             part if part in self.columns else f"_key_{number}_{part.rpartition('.')[2]}"
             for number, part in enumerate(self.key, 1)

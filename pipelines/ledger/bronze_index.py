@@ -52,14 +52,14 @@ class BronzeIndex:
         version: the version of bronze.
         bronze_id: under which name its versions can be compared with others: the id of its table; where the
             table was replaced or restored meanwhile, with a part of the commit at which that was found.
-        rows: the rows of the index, in the shape of `catalog.BRONZE_INDEX`. Of kind `records`: the `records`
-            of one micro-batch (`commit`, `ingested_at`) with one event `day`, their `newest` event time and
-            newest `clock` (see `pipelines.records.watermark`); or, with no day, those that broke the contract
-            for one `reason`. Of kind `offsets`: the `first` and `last` offset of a Kafka partition among what
-            came until one version, how many `records` and how many `distinct` offsets, when the newest was
-            `sent`, and when the newest was `appended`, if the broker's clock says so. Of kind `emptied`: the
-            `records` of one micro-batch that were forgotten, and the `newest` event time and `clock` that
-            they had.
+        rows: the rows of the index, in the shape of `ops_tables.BRONZE_INDEX`. Of kind `records`: the
+            `records` of one micro-batch (`commit`, `ingested_at`) with one event `day`, their `newest` event
+            time and newest `clock` (see `pipelines.records.watermark`); or, with no day, those that broke the
+            contract for one `reason`. Of kind `offsets`: the `first` and `last` offset of a Kafka partition
+            among what came until one version, how many `records` and how many `distinct` offsets, when the
+            newest was `sent`, and when the newest was `appended`, if the broker's clock says so. Of kind
+            `emptied`: the `records` of one micro-batch that were forgotten, and the `newest` event time and
+            `clock` that they had.
             Old micro-batches of an hour are one row of kind `records` (`pipelines.ledger.index_folding`): its
             `commit` and `ingested_at` are those of the last one, `ingested_from` is the first ingestion, and
             `batches` has them all.

@@ -116,7 +116,7 @@ def fold(rows: DataFrame, versions: Iterable[int]) -> DataFrame:
     """Return the same in fewer rows.
 
     Args:
-        rows: rows of the index of one pipeline, folded or not, in the shape of `catalog.BRONZE_INDEX`.
+        rows: rows of the index of one pipeline, folded or not, in the shape of `ops_tables.BRONZE_INDEX`.
         versions: the versions of bronze that verdicts name: of each it must stay known what came after it.
 
     Returns:
