@@ -13,7 +13,7 @@ _PLAIN: Final = re.compile(
 )
 
 
-def without_secrets(text: str, secrets: Iterable[str]) -> str:
+def mask_values(text: str, secrets: Iterable[str]) -> str:
     """Return a text with asterisks for all that it has of secrets, whole or a word of them.
 
     Args:

@@ -10,7 +10,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pipelines.config.kafka import KafkaConfig
-from pipelines.config.secret_masking import without_secrets
+from pipelines.config.secret_masking import mask_values
 from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.kafka.source import client_options
 from pipelines.spark.failures import cluster_refusal, first_line
@@ -80,7 +80,7 @@ def admin_client(spark: SparkSession, kafka: KafkaConfig) -> Iterator[Admin]:
     except Py4JJavaError as error:
         # Kafka repeats what it cannot read of a login.
         secrets = [value.get_secret_value() for value in kafka.secrets.values()]
-        said = without_secrets(kafka_error_text(error), secrets)
+        said = mask_values(kafka_error_text(error), secrets)
         message = f"{where}: the Kafka client refuses to start: {said}"
         # A name that is not found today may be found again in a minute.
         raise (InfrastructureError if _UNRESOLVED in message else ConfigError)(message) from None

@@ -28,7 +28,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from pipelines.config.secret_masking import without_secrets
+from pipelines.config.secret_masking import mask_values
 from pipelines.durations import format_interval
 from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.publishing.progress_reader import all_progress, progress
@@ -86,9 +86,7 @@ def asking(sink: TransactionalSink) -> Iterator[Cluster]:
     try:
         client = AdminClient(settings)
     except KafkaException as error:
-        raise ConfigError(
-            f"publish.options: librdkafka refuses them: {_without_secrets(sink, error)}"
-        ) from None
+        raise ConfigError(f"publish.options: librdkafka refuses them: {_masked_error(sink, error)}") from None
     try:
         yield Cluster(client, sink.timeout / timedelta(seconds=1))
     except (KafkaException, TimeoutError) as error:
@@ -128,10 +126,10 @@ def _explained(
     )
 
 
-def _without_secrets(sink: TransactionalSink, error: Exception) -> str:
+def _masked_error(sink: TransactionalSink, error: Exception) -> str:
     """Return what librdkafka says of settings; it repeats what it cannot read."""
     secrets = [str(sink.client[key]) for key in sink.secrets]
-    return without_secrets(librdkafka_error_text(error), secrets)
+    return mask_values(librdkafka_error_text(error), secrets)
 
 
 def topic_id(cluster: Cluster, topic: str) -> str:

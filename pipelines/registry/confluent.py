@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from pipelines.config.model import RegistryConfig
-from pipelines.config.secret_masking import without_secrets
+from pipelines.config.secret_masking import mask_values
 from pipelines.errors import ConfigError, InfrastructureError, OncelakeError
 from pipelines.registry.avro_references import inlined
 from pipelines.registry.wire_format import WireFormat, WriterSchema
@@ -79,7 +79,7 @@ class ConfluentRegistry:
 
     def _said(self, error: Exception) -> str:
         """Return what the client says; an HTTP library repeats a header that it cannot send."""
-        return f"{type(error).__name__}: {without_secrets(str(error), self._secrets)}"
+        return f"{type(error).__name__}: {mask_values(str(error), self._secrets)}"
 
     def schema(self, schema_id: str) -> WriterSchema | None:
         """See `SchemaRegistry.schema`."""

@@ -7,6 +7,6 @@ from typing import Final
 _SECRET: Final = re.compile(r"[^/@\s]+@|\?[^\s)]+")
 
 
-def without_secrets(text: str) -> str:
+def mask_addresses(text: str) -> str:
     """Return a text without user, password and query of the addresses in it."""
     return _SECRET.sub("…", text)

@@ -21,7 +21,7 @@ from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.descriptions import descriptions_of
 from pipelines.errors import ConfigError
-from pipelines.runtime.addresses import without_secrets
+from pipelines.runtime.addresses import mask_addresses
 
 _VARIABLES: Final = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG")
 _NAMESPACE: Final = "OPENLINEAGE_NAMESPACE"
@@ -75,7 +75,7 @@ def begin_events(config: PipelineConfig, contract: DataContract, job: str) -> "R
     except Exception as error:  # noqa: BLE001 - it has no common class for what it refuses
         raise ConfigError(
             f"{variable}: found settings that the client of OpenLineage refuses: {type(error).__name__}:"
-            f" {without_secrets(str(error))}; fix them, or unset the variable"
+            f" {mask_addresses(str(error))}; fix them, or unset the variable"
         ) from None
     events = RunEvents(client.emit, _Run(config, contract, job, datasets))
     events.send("START")
@@ -205,7 +205,7 @@ class RunEvents:
     def _tell(self, failure: str) -> None:
         if not self._is_told:
             self._is_told = True
-            told = without_secrets(failure)[:_SHOWN]
+            told = mask_addresses(failure)[:_SHOWN]
             _log.warning("run events for OpenLineage are missing there; the job continues: %s", told)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pipelines.config.streams import STREAMS, Query, port_offset
 from pipelines.errors import ConfigError
-from pipelines.runtime.addresses import without_secrets
+from pipelines.runtime.addresses import mask_addresses
 from pipelines.spark.failures import first_line
 from pipelines.spark.otlp_settings import otlp_signals
 from pipelines.spark.pipeline import Pipeline
@@ -129,7 +129,7 @@ class StreamMonitor:
 
             return StreamTelemetry(_labels(pipeline, query), self.metrics, signals)
         except Exception as error:  # noqa: BLE001 - whatever it is, the stream goes on
-            said = without_secrets(first_line(str(error)))
+            said = mask_addresses(first_line(str(error)))
             _log.warning("metrics are not exported by OTLP; the stream continues: %s", said)
             return None
 

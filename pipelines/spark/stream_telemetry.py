@@ -21,7 +21,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-from pipelines.runtime.addresses import without_secrets
+from pipelines.runtime.addresses import mask_addresses
 from pipelines.spark.otlp_settings import Signal
 from pipelines.spark.stream_metrics import PREFIX, StreamMetric
 from pipelines.spark.stream_progress import BatchFigures
@@ -159,7 +159,7 @@ class _Warner(logging.Handler):
         if self._is_told:
             return
         self._is_told = True
-        said = without_secrets(record.getMessage())[:_SHOWN]
+        said = mask_addresses(record.getMessage())[:_SHOWN]
         _log.warning(
             "metrics are not exported by OTLP; the stream continues, and further failures are not logged."
             " Check OTEL_EXPORTER_OTLP_ENDPOINT and the collector. %s",

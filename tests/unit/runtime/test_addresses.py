@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.runtime.addresses import without_secrets
+from pipelines.runtime.addresses import mask_addresses
 
 
 @pytest.mark.parametrize(
@@ -15,4 +15,4 @@ from pipelines.runtime.addresses import without_secrets
     ],
 )
 def test_users_passwords_and_queries_are_not_told(text: str, told: str) -> None:
-    assert without_secrets(text) == told
+    assert mask_addresses(text) == told
