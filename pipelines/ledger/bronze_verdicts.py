@@ -24,10 +24,12 @@ class DayComparison:
     """Certified days, compared with the current bronze.
 
     Attributes:
-        versions: up to which version of bronze each day knows it; None where versions do not show what has
-            come since.
-        more: of days of the latter kind, how many valid records bronze holds more, where it does.
-        fewer: days of which bronze holds fewer valid records, and not by other rules of decoding alone.
+        versions: by certified day, the version of bronze that the day was built from; None if the index does
+            not show which records came after that version, or if it is a version of another bronze.
+        more: by certified day whose version is None, how many valid records bronze has beyond those that the
+            day was built from; days without any are left out.
+        fewer: certified days whose version is None and of which bronze has fewer valid records than the day
+            was built from; forgotten records do not count as missing.
     """
 
     versions: Mapping[date, int | None]
@@ -74,9 +76,11 @@ def compared(
 ) -> DayComparison:
     """Compare the certified days with bronze.
 
-    An index that was rebuilt without the one before it does not know when records came: then their number
-    decides. Where it does know, and holds fewer valid records, they are there and break the current contract,
-    since it would have been refused if bronze had lost them (`bronze_state.require_indexed_offsets`).
+    An index that was rebuilt without its predecessor does not know when the earlier records came. A day that
+    was built from such records is compared by the number of its valid records. A day that was built from a
+    version that the index knows may have fewer valid records, too, and is not among `fewer`: its records are
+    in bronze, and some break the current contract. If bronze had lost records, the index would have been
+    refused (`bronze_state.require_indexed_offsets`).
 
     Args:
         own: what `own_verdicts` gives.

@@ -96,11 +96,12 @@ class _Known:
 
     Attributes:
         first_rebuildable: The first day that can still be rebuilt, see `first_rebuildable_day`.
-        with_events: The days of which it holds events.
+        with_events: Days of which bronze has events.
         certified: The newest verdict of each certified day.
-        rebuildable: Those of them of which bronze holds no fewer records than then.
-        forgotten: Certified days of which events were forgotten since.
-        late: Records of each certified day that came since.
+        rebuildable: The newest verdict of each certified day of which bronze has at least as many records as
+            when it was certified.
+        forgotten: Certified days with events that were forgotten after the certification.
+        late: By certified day, how many records came after the certification.
     """
 
     first_rebuildable: date
