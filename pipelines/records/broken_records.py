@@ -33,14 +33,14 @@ class SetAside:
             spark.sparkContext._jsc.sc(), max(1, _MOST_ROWS // tasks), _MOST_BYTES // tasks
         )
 
-    def is_event(self) -> Column:
-        """Return whether a row of the micro-batch is an event; one that is not is taken out.
+    def take_out_unless_event(self) -> Column:
+        """Return a condition that holds for events, and takes out each row for which it does not hold.
 
         Use it in one action, and once: each action takes the broken records out again.
         """
         row = F.struct(*(F.col(name(column)) for column in self._schema.names))
         columns = (F.col(BAD).isNull(), row, F.col(f"{BAD}.value"), F.col(f"{BAD}.reason"))
-        return Column(self._inner.isEvent(*(column._jc for column in columns)))
+        return Column(self._inner.takeOutUnless(*(column._jc for column in columns)))
 
     def count(self) -> int:
         """Return how many were taken out."""

@@ -183,7 +183,7 @@ class _Job:
                 rows.persist(StorageLevel.MEMORY_AND_DISK)
             tasks = self.pipeline.config.speed.state_partitions
             aside = SetAside(self.pipeline.spark, rows.schema, tasks)
-            events = events_of(rows.where(aside.is_event()), self.pipeline.contract)
+            events = events_of(rows.where(aside.take_out_unless_event()), self.pipeline.contract)
             draft = self.writer.draft(events, batch)
             broken = aside.count()
             if broken:

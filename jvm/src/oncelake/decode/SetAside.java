@@ -44,7 +44,7 @@ public final class SetAside {
    * @param value the record's value, as {@code binary}
    * @param reason why the record is broken; never null where the row is no event
    */
-  public Column isEvent(Column isEvent, Column row, Column value, Column reason) {
+  public Column takeOutUnless(Column isEvent, Column row, Column value, Column reason) {
     Column size = functions.coalesce(functions.octet_length(value), functions.lit(0));
     Column taken = functions.struct(row.as("row"), size.as("size"), reason.as("reason"));
     return isEvent.or(
