@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from pipelines.config.audit import KnownGap
 from pipelines.delta.io import small_rows
+from pipelines.kafka.missing_offsets import within_ranges
 
 
 def known_missing(
@@ -64,12 +65,9 @@ def held_within(offsets: DataFrame, ranges: Sequence[tuple[int, range]]) -> dict
         offsets: `_partition int, _offset bigint`.
         ranges: partitions and offsets; not empty.
     """
-    some = " OR ".join(
-        f"(_partition = {partition} AND _offset BETWEEN {overlap.start} AND {overlap.stop - 1})"
-        for partition, overlap in ranges
-    )
-    present = offsets.where(some).groupBy("_partition").agg(F.countDistinct("_offset").alias("n"))
-    return {row["_partition"]: row["n"] for row in small_rows(present)}
+    by_partition = offsets.where(within_ranges(ranges)).groupBy("_partition")
+    counts = by_partition.agg(F.countDistinct("_offset").alias("n"))
+    return {row["_partition"]: row["n"] for row in small_rows(counts)}
 
 
 def is_known_gap(partition: int, offsets: range, gaps: Sequence[KnownGap]) -> bool:

@@ -55,11 +55,11 @@ class MissingOffsets:
     ranges: tuple[MissingRange, ...] = ()
 
 
-def within(ranges: Mapping[int, range]) -> str:
-    """Return an SQL condition: whether a record of bronze lies within one of the ranges, by partition."""
+def within_ranges(ranges: Iterable[tuple[int, range]]) -> str:
+    """Return an SQL condition: whether a record of bronze lies within one of the ranges of its partition."""
     parts = (
         f"(_partition = {number} AND _offset BETWEEN {offsets.start} AND {offsets.stop - 1})"
-        for number, offsets in ranges.items()
+        for number, offsets in ranges
         if offsets
     )
     return " OR ".join(parts) or "false"
@@ -97,7 +97,7 @@ def held_blocks(offsets: DataFrame, spans: Mapping[int, range], size: int) -> Bl
         size: how many offsets a block has.
     """
     block = F.expr(f"_offset DIV {size} AS block")
-    held = offsets.where(within(spans)).groupBy("_partition", block)
+    held = offsets.where(within_ranges(spans.items())).groupBy("_partition", block)
     counted = held.agg(
         F.min("_offset").alias("first"),
         F.max("_offset").alias("last"),

@@ -18,7 +18,7 @@ from pipelines.kafka.backfill_lake import SparkBackfillLake
 from pipelines.kafka.backfill_plan import BackfillSpan
 from pipelines.kafka.backfill_run import Backfill, Tell, copy_missing
 from pipelines.kafka.bronze_offsets import bronze_of_topic
-from pipelines.kafka.missing_offsets import MissingRange, within
+from pipelines.kafka.missing_offsets import MissingRange, within_ranges
 from pipelines.kafka.source import envelopes_between
 from pipelines.kafka.topics import find_topic, require_known_clusters, require_same_topic
 from pipelines.ledger.forgotten_places import emptied_on_arrival, places_where
@@ -118,8 +118,8 @@ class _Source(SparkBackfillLake):
     forgotten: list[DataFrame] = field(default_factory=list)
 
     def prepare(self, ranges: Mapping[int, Sequence[MissingRange]]) -> None:
-        every = " OR ".join(
-            within({number: each.offsets}) for number, of_partition in ranges.items() for each in of_partition
+        every = within_ranges(
+            (number, each.offsets) for number, of_partition in ranges.items() for each in of_partition
         )
         places = places_where(self.pipeline, every)
         self.forgotten.extend([] if places is None else [places])
@@ -149,10 +149,11 @@ class _Source(SparkBackfillLake):
         """Return the records of a chunk that bronze does not have."""
         ranges = {number: each.offsets for number, each in chunk.items()}
         records = envelopes_between(self.pipeline.spark, self.config.backfill_kafka, ranges)
-        compared = {number: each.offsets for number, each in chunk.items() if each.is_partial}
+        compared = [(number, each.offsets) for number, each in chunk.items() if each.is_partial]
         if not compared:
             return records
-        held = bronze_of_topic(self.pipeline).where(within(compared)).select("_partition", "_offset")
+        held = bronze_of_topic(self.pipeline).where(within_ranges(compared))
+        held = held.select("_partition", "_offset")
         return records.join(held, ["_partition", "_offset"], "left_anti")
 
 

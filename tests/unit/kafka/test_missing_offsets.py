@@ -12,7 +12,7 @@ from pipelines.kafka.missing_offsets import (
     chunks,
     in_reading_order,
     lack_of,
-    within,
+    within_ranges,
 )
 
 
@@ -110,5 +110,7 @@ def test_before_the_first_record_of_bronze_the_highest_offsets_come_first() -> N
 
 
 def test_ranges_become_a_condition() -> None:
-    assert within({0: range(3, 9), 1: range(5, 5)}) == "(_partition = 0 AND _offset BETWEEN 3 AND 8)"
-    assert within({}) == "false"
+    one = "(_partition = 0 AND _offset BETWEEN 3 AND 8)"
+    assert within_ranges([(0, range(3, 9)), (1, range(5, 5))]) == one
+    assert within_ranges([(0, range(3, 9)), (0, range(8, 9))]).startswith(f"{one} OR (")
+    assert within_ranges([]) == "false"
