@@ -108,7 +108,7 @@ def _job(pods: Pods, clusters: Clusters, job: str, when: dict[str, Any]) -> dict
                 "job_cluster_key": _CLUSTER,
                 "spark_python_task": {
                     "python_file": f"{clusters.files}/jobs/{job}.py",
-                    "parameters": _words(pods, clusters, job),
+                    "parameters": pods.options(home=clusters.files),
                 },
                 "libraries": [
                     {"whl": f"{clusters.files}/oncelake-{__version__}-py3-none-any.whl"},
@@ -126,12 +126,6 @@ _NIGHT: Final = (
     "Databricks does not distinguish exit codes: it also tries again what fails with"
     f" {ConfigError.exit_code} or {AuditFailed.exit_code}, which gives the same result."
 )
-
-
-def _words(pods: Pods, clusters: Clusters, job: str) -> list[str]:
-    config = pods.described.config
-    folders = ["--conf-dir", f"{clusters.files}/conf", "--contracts-dir", f"{clusters.files}/data_contracts"]
-    return ["--pipeline", config.name, "--env", config.env, *folders, "--log-format", "json"]
 
 
 def _cluster(pods: Pods, clusters: Clusters) -> dict[str, Any]:

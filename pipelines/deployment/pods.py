@@ -90,9 +90,14 @@ class Pods:
         name = self.name_for(process.job.removesuffix("_stream"), process.cluster)
         return {"name": name, "labels": self.labels(process.part)}
 
-    def words(self, job: str, *more: str) -> list[str]:
-        """Return the words that start a job, without the program."""
-        config, home = self.described.config, self.place.home
+    def options(self, *more: str, home: str | None = None) -> list[str]:
+        """Return the options of a job.
+
+        Args:
+            more: options of its own.
+            home: the folder with `conf` and `data_contracts`; None for that of the image.
+        """
+        config, home = self.described.config, self.place.home if home is None else home
         folders = ["--conf-dir", f"{home}/conf", "--contracts-dir", f"{home}/data_contracts"]
         return ["--pipeline", config.name, "--env", config.env, *folders, *more, "--log-format", "json"]
 
@@ -127,7 +132,7 @@ class Pods:
             "image": self.place.image,
             "workingDir": home,
             "command": ["oncelake", job],
-            "args": self.words(job, *more),
+            "args": self.options(*more),
             "env": self.environment(),
             "resources": {"requests": {"cpu": "2", "memory": memory}, "limits": {"memory": memory}},
             "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},

@@ -129,7 +129,7 @@ def _application(
         "sparkVersion": version("pyspark"),
         "image": pods.place.image,
         "mainApplicationFile": f"local://{home}/jobs/{job}.py",
-        "arguments": pods.words(job, *(process.options if process else ())),
+        "arguments": pods.options(*(process.options if process else ())),
         "deps": {"pyFiles": [f"local://{home}/oncelake-{__version__}.zip"]},
         "sparkConf": _defaults(),
         **({"dynamicAllocation": dynamic} if dynamic else {}),
