@@ -26,7 +26,7 @@ from pipelines.ledger.certifications import (
     history_of,
     newest_certified,
 )
-from pipelines.ledger.checks import Check, Status
+from pipelines.ledger.checks import Check, CheckStatus
 from pipelines.ledger.lease_holders import HeldLease, Holder
 from pipelines.ledger.lease_terms import LeaseLimits, LeaseTerm, take
 from pipelines.ledger.runs import Step
@@ -196,7 +196,7 @@ class ModelTables:
         for day in self.days:
             found = [each.records for each in rows.get(day, ())]
             expected = [counts[day]] if counts.get(day) else []
-            status: Status = "passed" if found == expected and day not in fails else "failed"
+            status: CheckStatus = "passed" if found == expected and day not in fails else "failed"
             checks.append(Check(day, "rows", "integrity", status, str(found), str(expected)))
         facts = BronzeFacts(0, 0, 0, {day: BronzeDay(counts.get(day, 0), 0) for day in self.days})
         return Audit(tuple(checks), facts, {day: counts.get(day, 0) for day in self.days}, {}, 0.0)

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from pipelines.audit.audited_days import AuditedDays
 from pipelines.config.clusters import retired
-from pipelines.ledger.checks import CLUSTERS_ASKED, LATE_WITHIN_LIMIT, LAYERS_AGREE, Check, Status
+from pipelines.ledger.checks import CLUSTERS_ASKED, LATE_WITHIN_LIMIT, LAYERS_AGREE, Check, CheckStatus
 from pipelines.ledger.layer_samples import LayerDifference
 
 FAILED: Final = "Audit failed"
@@ -35,7 +35,7 @@ class Observation:
         detail: What to do about it, with values of records where they help; not shown where the check passed.
     """
 
-    status: Status
+    status: CheckStatus
     observed: str
     expected: str
     detail: str = ""
@@ -113,11 +113,11 @@ def _as_check(name: str, day: date, finding: Observation) -> Check:
     return Check(day, name, "integrity", finding.status, finding.observed, finding.expected, detail)
 
 
-def _failed(is_wrong: bool) -> Status:
+def _failed(is_wrong: bool) -> CheckStatus:
     return "failed" if is_wrong else "passed"
 
 
-def _warned(is_wrong: bool) -> Status:
+def _warned(is_wrong: bool) -> CheckStatus:
     return "warned" if is_wrong else "passed"
 
 

@@ -24,7 +24,7 @@ from pipelines.delta.io import on_days
 from pipelines.errors import ConfigError
 from pipelines.expectations.day_metrics import ROWS, figures
 from pipelines.expectations.suites import Json, columns_named, suites_of
-from pipelines.ledger.checks import Check, Status
+from pipelines.ledger.checks import Check, CheckStatus
 from pipelines.records.dedup import with_key_columns
 from pipelines.spark.failures import first_line
 
@@ -284,7 +284,7 @@ def _check(day: date, suite: str, outcome: Json) -> Check:
         observed = f"{unexpected:,} of {result['element_count'] or 0:,} values unexpected"
     else:
         observed = "as expected" if outcome["success"] else "not as expected"
-    failed: Status = "failed" if config.get("severity", "critical") == "critical" else "warned"
+    failed: CheckStatus = "failed" if config.get("severity", "critical") == "critical" else "warned"
     examples = result.get("partial_unexpected_list")
     return Check(
         day,

@@ -8,8 +8,8 @@ from typing import Final, Literal
 from pipelines.ledger.ops_tables import VALIDATION_RESULTS
 from pipelines.spark.pipeline import Pipeline
 
-Status = Literal["passed", "failed", "warned"]
-Kind = Literal["integrity", "expectation"]
+CheckStatus = Literal["passed", "failed", "warned"]
+CheckKind = Literal["integrity", "expectation"]
 
 LAYERS_AGREE: Final = "layers_agree"
 """The check that says whether all that separates speed and batch layer is explained; reports ask for it."""
@@ -19,7 +19,7 @@ LATE_WITHIN_LIMIT: Final = "late_within_limit"
 CLUSTERS_ASKED: Final = "clusters_asked"
 """The check that warns of clusters that nobody asked for what they have; the run's summary has it."""
 
-_WORST_FIRST: Final[tuple[Status, ...]] = ("failed", "warned", "passed")
+_WORST_FIRST: Final[tuple[CheckStatus, ...]] = ("failed", "warned", "passed")
 
 
 @dataclass(frozen=True)
@@ -39,15 +39,15 @@ class Check:
 
     day: date
     name: str
-    kind: Kind
-    status: Status
+    kind: CheckKind
+    status: CheckStatus
     observed: str
     expected: str
     detail: str = ""
     result: str | None = None
 
 
-def worst(checks: Iterable[Check]) -> Status:
+def worst(checks: Iterable[Check]) -> CheckStatus:
     """Return the status of a whole: that of its worst part; `passed` for no checks at all."""
     statuses = {check.status for check in checks}
     return next((status for status in _WORST_FIRST if status in statuses), "passed")

@@ -25,7 +25,7 @@ from pipelines.formats.contract_files import load_contract
 from pipelines.lag.alert_file import alerts_in
 from pipelines.ledger.bronze_index import EMPTIED, OFFSETS, RECORDS
 from pipelines.ledger.certifications import VerdictStatus
-from pipelines.ledger.checks import Kind, Status
+from pipelines.ledger.checks import CheckKind, CheckStatus
 from pipelines.ledger.layer_samples import Difference
 from pipelines.ledger.ops_tables import OPS_TABLES
 from pipelines.ledger.quarantine import STATUSES
@@ -168,8 +168,8 @@ def test_values_of_columns_keep_their_words() -> None:
     assert [*STATUSES] == ["open", "replayed", "discarded"]
     for words, kept in (
         (VerdictStatus, {"certified", "failed"}),
-        (Status, {"passed", "failed", "warned"}),
-        (Kind, {"integrity", "expectation"}),
+        (CheckStatus, {"passed", "failed", "warned"}),
+        (CheckKind, {"integrity", "expectation"}),
         (Step, {"seal", "build", "audit", "certify"}),
         (RebuildCause, {"asked", "missed", "late", "neighbour", "forgotten"}),
         (Difference, {"late", "quarantined", "pending", "remembered", "missing", "extra", "other_copy"}),

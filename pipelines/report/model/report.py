@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, AwareDatetime, Field
 
-from pipelines.ledger.checks import LAYERS_AGREE
+from pipelines.ledger.checks import LAYERS_AGREE, CheckKind, CheckStatus
 from pipelines.report.model.history import Comparison, PastVerdict, Repair
 from pipelines.report.model.layer_differences import LayerDifferences
 from pipelines.report.model.records import ConflictSample, Count, Model, QuarantineReason, Text
@@ -36,8 +36,6 @@ def _known_zone(name: str) -> str:
 PipelineName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Zone: TypeAlias = Annotated[str, AfterValidator(_known_zone)]
 DayStatus: TypeAlias = Literal["certified", "failed", "not_certified", "open"]
-CheckKind: TypeAlias = Literal["integrity", "expectation"]
-CheckStatus: TypeAlias = Literal["passed", "failed", "warned"]
 
 
 class DayVerdict(Model):

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from pipelines.ledger.checks import LAYERS_AGREE
-from pipelines.report.model.report import CheckStatus, ReportCheck, ReportData
+from pipelines.ledger.checks import LAYERS_AGREE, CheckStatus
+from pipelines.report.model.report import ReportCheck, ReportData
 from pipelines.report.render.text import plural
 
 _FIRST: Final[dict[CheckStatus, int]] = {"failed": 0, "warned": 1, "passed": 2}

@@ -7,8 +7,8 @@ from typing import Final, get_args
 from zoneinfo import ZoneInfo
 
 from pipelines.ledger.certifications import Verdict
+from pipelines.ledger.checks import CheckStatus
 from pipelines.message_texts import number_text
-from pipelines.report.model.report import CheckStatus
 
 _STATES: Final = ("certified", "failed")
 _COUNTS: Final = {
