@@ -5,6 +5,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from pipelines.errors import InfrastructureError
+from pipelines.kafka.setting_names import RETENTION, RETENTION_BYTES, STAMPS
 
 _SECONDS = 30.0
 _ERRORS = 3  # without the farewell of its background thread
@@ -26,7 +27,7 @@ def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
         topic,
         num_partitions=partitions,
         replication_factor=-1,  # the cluster's own default
-        config={"retention.ms": "-1", "retention.bytes": "-1", "message.timestamp.type": "CreateTime"},
+        config={RETENTION: "-1", RETENTION_BYTES: "-1", STAMPS: "CreateTime"},
     )
     try:
         admin.create_topics([wanted], operation_timeout=_SECONDS)[topic].result(_SECONDS)

@@ -9,7 +9,7 @@ from pipelines.doctor.check_list import CheckRegistrar
 from pipelines.doctor.findings import Finding
 from pipelines.doctor.pipeline_facts import PipelineFacts, StreamFacts, TopicFacts
 from pipelines.durations import about
-from pipelines.kafka.topic_state import (
+from pipelines.kafka.setting_names import (
     CLEANUP,
     IN_SYNC,
     LARGEST,

@@ -9,7 +9,7 @@ from pipelines.doctor.findings import Finding
 from pipelines.doctor.lake_checks import longest_batch
 from pipelines.doctor.pipeline_facts import PipelineFacts, StreamFacts
 from pipelines.durations import about, format_interval
-from pipelines.kafka.topic_state import LARGEST
+from pipelines.kafka.setting_names import LARGEST
 
 _TURN_ON: Final = "Turn it on"
 # What librdkafka takes of a record if nobody says otherwise (`message.max.bytes`).

@@ -14,6 +14,7 @@ from pipelines.delta.tables import exists
 from pipelines.kafka.admin import Admin, admin_client
 from pipelines.kafka.ingest_position import continuation
 from pipelines.kafka.ingest_state import SparkIngestState
+from pipelines.kafka.setting_names import CLEANUP, RETENTION
 from pipelines.kafka.source import records_between
 from pipelines.kafka.topics import (
     Topic,
@@ -37,8 +38,6 @@ RECENT: Final = timedelta(minutes=5)
 USUAL: Final = timedelta(hours=1)
 # The first offsets of a partition may be markers of transactions.
 _LOOKED_AT: Final = 100
-_RETENTION: Final = "retention.ms"
-_POLICY: Final = "cleanup.policy"
 
 
 @dataclass(frozen=True)
@@ -251,9 +250,9 @@ def _asked(
 
 
 def _retention(admin: Admin, topic: Topic) -> timedelta | None:
-    settings = topic_settings(admin, topic.name, [_RETENTION, _POLICY])
-    kept_ms = int(settings.get(_RETENTION, -1))
-    return timedelta(milliseconds=kept_ms) if "delete" in settings.get(_POLICY, "") and kept_ms >= 0 else None
+    settings = topic_settings(admin, topic.name, [RETENTION, CLEANUP])
+    kept_ms = int(settings.get(RETENTION, -1))
+    return timedelta(milliseconds=kept_ms) if "delete" in settings.get(CLEANUP, "") and kept_ms >= 0 else None
 
 
 def _first_times(pipeline: Pipeline, ranges: Mapping[int, range]) -> dict[int, datetime]:

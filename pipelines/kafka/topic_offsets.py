@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from pipelines.config.kafka import KafkaConfig
 from pipelines.delta.io import small_rows
 from pipelines.kafka.admin import admin_client
+from pipelines.kafka.setting_names import CLEANUP
 from pipelines.kafka.source import offsets_between
 from pipelines.kafka.topics import (
     Topic,
@@ -25,7 +26,6 @@ LOOKED_AT_FIRST: Final = 1_000
 """How many offsets of a partition are looked at first, where one record is enough."""
 MORE_EACH_TIME: Final = 100
 """How many times as many are looked at next."""
-_POLICY: Final = "cleanup.policy"
 
 _log = logging.getLogger(__name__)
 
@@ -69,8 +69,8 @@ def topic_offsets(spark: SparkSession, kafka: KafkaConfig) -> TopicOffsets:
         topic = topic_of(describe(admin, kafka, kafka.topic))
         bounds = offset_bounds(admin, topic)
         partitions = {number: BrokerOffsets(each.start, each.stop) for number, each in bounds.items()}
-        settings = topic_settings(admin, topic.name, [_POLICY])
-        return TopicOffsets(topic.topic_id, partitions, settings.get(_POLICY))
+        settings = topic_settings(admin, topic.name, [CLEANUP])
+        return TopicOffsets(topic.topic_id, partitions, settings.get(CLEANUP))
 
 
 def readable_offsets(spark: SparkSession, kafka: KafkaConfig, topic: Topic) -> dict[int, BrokerOffsets]:

@@ -9,15 +9,17 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.kafka import KafkaConfig
 from pipelines.kafka.admin import Admin, admin_client
+from pipelines.kafka.setting_names import (
+    CLEANUP,
+    IN_SYNC,
+    LARGEST,
+    RETENTION,
+    RETENTION_BYTES,
+    STAMPS,
+    UNCLEAN,
+)
 from pipelines.kafka.topics import describe, has_leader, list_offsets, topic_of, topic_settings
 
-CLEANUP: Final = "cleanup.policy"
-IN_SYNC: Final = "min.insync.replicas"
-LARGEST: Final = "max.message.bytes"
-RETENTION: Final = "retention.ms"
-RETENTION_BYTES: Final = "retention.bytes"
-STAMPS: Final = "message.timestamp.type"
-UNCLEAN: Final = "unclean.leader.election.enable"
 _SETTINGS: Final = (CLEANUP, IN_SYNC, LARGEST, RETENTION, RETENTION_BYTES, STAMPS, UNCLEAN)
 _BY_BROKER: Final = "LogAppendTime"
 

@@ -31,6 +31,7 @@ from tenacity import (
 from pipelines.config.secret_masking import mask_values
 from pipelines.durations import format_interval
 from pipelines.errors import ConfigError, InfrastructureError
+from pipelines.kafka.setting_names import CLEANUP
 from pipelines.publishing.progress_reader import all_progress, progress
 from pipelines.publishing.slots import SlotProducer, SlotProgress, send_progress
 from pipelines.publishing.transactional_sink import TransactionalSink
@@ -38,7 +39,7 @@ from pipelines.publishing.transactional_sink import TransactionalSink
 _AT_ONCE: Final = 8
 _ABORT_S: Final = 5.0
 # A record for each slot of a sink is enough; the newest segment, which is not compacted, stays short.
-_COMPACTED: Final = {"cleanup.policy": "compact", "segment.ms": "3600000"}
+_COMPACTED: Final = {CLEANUP: "compact", "segment.ms": "3600000"}
 _MISSING: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 _NO_LOGIN: Final = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED)
 _NO_RIGHT: Final = (
@@ -192,9 +193,9 @@ def _compact(cluster: Cluster, topic: str) -> None:
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     try:
         answers = cluster.client.describe_configs([resource], request_timeout=cluster.timeout_s)
-        if answers[resource].result(cluster.client_timeout_s)["cleanup.policy"].value == "compact":
+        if answers[resource].result(cluster.client_timeout_s)[CLEANUP].value == "compact":
             return
-        compact = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+        compact = ConfigEntry(CLEANUP, "compact", incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[compact])
         altered = cluster.client.incremental_alter_configs([resource], request_timeout=cluster.timeout_s)
         altered[resource].result(cluster.client_timeout_s)

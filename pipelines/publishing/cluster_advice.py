@@ -13,6 +13,12 @@ from pipelines.config.publish import Retraction
 from pipelines.config.risks import refusal
 from pipelines.durations import format_interval
 from pipelines.errors import ConfigError
+from pipelines.kafka.setting_names import (
+    CLEANUP,
+    IN_SYNC,
+    LARGEST,
+    UNCLEAN,
+)
 from pipelines.publishing.cluster import Cluster, librdkafka_error_text
 from pipelines.publishing.transactional_sink import TransactionalSink
 
@@ -24,11 +30,7 @@ _LIMITS: Final = {
     "transactional.id.expiration.ms": timedelta(milliseconds=1),
     _KEPT_FOR: timedelta(minutes=1),
 }
-_CLEANUP: Final = "cleanup.policy"
-_IN_SYNC: Final = "min.insync.replicas"
-_UNCLEAN: Final = "unclean.leader.election.enable"
-_LARGEST: Final = "max.message.bytes"
-_SETTINGS: Final = (_CLEANUP, _IN_SYNC, _UNCLEAN)
+_SETTINGS: Final = (CLEANUP, IN_SYNC, UNCLEAN)
 _NOT_ALLOWED: Final = (KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 _KEEPS_PROGRESS: Final = ("__consumer_offsets", "__transaction_state")
 
@@ -84,7 +86,7 @@ def facts(cluster: Cluster, topic: str) -> ClusterFacts:
             if name in metadata.topics and metadata.topics[name].partitions
         },
         partitions=len(metadata.topics[topic].partitions) if topic in metadata.topics else 0,
-        max_message_bytes=int(settings[_LARGEST]) if _LARGEST in settings else None,
+        max_message_bytes=int(settings[LARGEST]) if LARGEST in settings else None,
     )
 
 
@@ -142,26 +144,26 @@ def _of_limits(limits: Mapping[str, timedelta]) -> list[str]:
 
 def _of_topic(topic: str, retraction: Retraction, cluster_facts: ClusterFacts) -> list[str]:
     warnings = []
-    cleanup, in_sync = cluster_facts.settings.get(_CLEANUP), cluster_facts.settings.get(_IN_SYNC)
+    cleanup, in_sync = cluster_facts.settings.get(CLEANUP), cluster_facts.settings.get(IN_SYNC)
     if cleanup is not None and "compact" not in cleanup and retraction == "tombstone":
         warnings.append(
-            f"topic {topic}: found {_CLEANUP} = {cleanup}: a record without a value removes an event only"
+            f"topic {topic}: found {CLEANUP} = {cleanup}: a record without a value removes an event only"
             " if the topic is compacted; set it to compact, or set publish.retraction to record"
         )
     replicas = cluster_facts.replicas.get(topic)
     if in_sync is not None and replicas is not None and int(in_sync) > replicas > 1:
         warnings.append(
-            f"topic {topic}: found {_IN_SYNC} = {in_sync}, but a partition has {replicas} replica(s): all of"
+            f"topic {topic}: found {IN_SYNC} = {in_sync}, but a partition has {replicas} replica(s): all of"
             " them must be in sync for a record to be accepted; add replicas, or lower the setting"
         )
     if in_sync == "1" and replicas is not None and replicas > 1:
         warnings.append(
-            f"topic {topic}: found {_IN_SYNC} = 1: rows that only one broker has count as published, and are"
+            f"topic {topic}: found {IN_SYNC} = 1: rows that only one broker has count as published, and are"
             " lost with that broker; 2 is usual with 3 replicas"
         )
-    if cluster_facts.settings.get(_UNCLEAN) == "true":
+    if cluster_facts.settings.get(UNCLEAN) == "true":
         warnings.append(
-            f"topic {topic}: found {_UNCLEAN} = true: a replica that lacks rows may become the leader, and"
+            f"topic {topic}: found {UNCLEAN} = true: a replica that lacks rows may become the leader, and"
             " these rows are lost; set it to false"
         )
     return warnings
