@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 
-def first_of(items: Sequence[str], most: int, noun: str) -> str:
+def first_items(items: Sequence[str], most: int, noun: str) -> str:
     """Return the first of some items in one text, and how many more there are.
 
     Args:

@@ -15,7 +15,7 @@ from pipelines.ledger.bronze_state import (
     Indexed,
     bronze_id,
     is_continued,
-    require_offsets,
+    require_offsets_of_index,
     require_same_bronze,
 )
 from simulation.delta import Action, Change, ModelLog, ModelTable
@@ -277,7 +277,7 @@ class ModelMaking:
     def require_known_offsets(self) -> None:
         """Make sure that bronze has every offset that the index knows."""
         if self.indexed is not None:
-            require_offsets(self.bronze, self.indexed, self._lacking)
+            require_offsets_of_index(self.bronze, self.indexed, self._lacking)
 
     def require_same_bronze(self) -> None:
         """Make sure that bronze is still the table that it was when this began."""

@@ -21,7 +21,7 @@ from pipelines.cli.options import LogFormat, log_options, once, place_options
 from pipelines.cli.parameter_types import SECONDS, Folder
 from pipelines.console.pages import FOLDER, INDEX, Site, page_name, render_overview, render_pipeline
 from pipelines.console.site import Desk, host_name
-from pipelines.console.view import LakeView, unread
+from pipelines.console.view import LakeView, reading_failures
 from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.runtime.atomic_files import write_files
 from pipelines.runtime.http_server import threading_server
@@ -203,7 +203,7 @@ def _export(view: LakeView, out: Path, reports: Path) -> dict[str, Any]:
         "counts": {"pipelines": len(view.pipelines)},
         "lines": [f"index    {index}"],
     }
-    if failures := list(unread(view)):
+    if failures := list(reading_failures(view)):
         words = "\n".join([f"{index}: the pages are written, and lack what could not be read:", *failures])
         raise JobFailed(InfrastructureError(words), done)
     return done

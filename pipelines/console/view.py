@@ -232,7 +232,7 @@ class LakeView:
         return min((reading.at for reading in readings if reading.at), default=None)
 
 
-def unread(view: LakeView) -> Iterator[str]:
+def reading_failures(view: LakeView) -> Iterator[str]:
     """Yield why a lake could not be read, or nothing of any pipeline; nothing if something could."""
     if view.failure is not None:
         yield view.failure

@@ -17,7 +17,7 @@ from pipelines.delta.time_travel import commit_hash
 from pipelines.errors import SourceError
 from pipelines.ledger.offset_ranges import PartitionOffsets
 from pipelines.ledger.retention_properties import first_complete_day_of_cluster
-from pipelines.message_texts import first_of
+from pipelines.message_texts import first_items
 from pipelines.spark.pipeline import Pipeline
 
 _SHOWN: Final = 5
@@ -150,11 +150,11 @@ def _short(commit: str | None) -> str:
 def require_indexed_offsets(
     spark: SparkSession, bronze: BronzeState, indexed: Indexed, indexed_offsets: list[PartitionOffsets]
 ) -> None:
-    """Make sure that bronze holds every offset that the index knows, see `require_offsets`."""
-    require_offsets(bronze, indexed, lambda: _lacking(spark, bronze, indexed_offsets))
+    """Make sure that bronze holds every offset that the index knows, see `require_offsets_of_index`."""
+    require_offsets_of_index(bronze, indexed, lambda: _lacking(spark, bronze, indexed_offsets))
 
 
-def require_offsets(bronze: BronzeState, indexed: Indexed, find: Callable[[], list[str]]) -> None:
+def require_offsets_of_index(bronze: BronzeState, indexed: Indexed, find: Callable[[], list[str]]) -> None:
     """Make sure that bronze holds every offset that the bronze held from which an index was made.
 
     Bronze that says itself, since then, from which day on it is whole is taken at its word.
@@ -181,7 +181,7 @@ def require_offsets(bronze: BronzeState, indexed: Indexed, find: Callable[[], li
             f"{bronze.table}: records are gone that nightly runs have seen: the table was replaced or"
             f" restored, or rows were deleted: found table id {bronze.table_id} at version {bronze.version},"
             f" expected {indexed.bronze_id or 'a table'} at version {indexed.until} or later."
-            f" Missing: {first_of(lacking, _SHOWN, 'partitions')}. No day was certified."
+            f" Missing: {first_items(lacking, _SHOWN, 'partitions')}. No day was certified."
             " Restore the table, let ingest read again what Kafka still has, or set the first day of which"
             f" this table holds all records{later}: see docs/runbook.md, 'Bronze is another table'"
         )

@@ -200,7 +200,7 @@ class NightRun:
             )
             decided = decide(self._run, self._day_audit, plan.due, plan.certified, changed)
             versions = sorted({self._base, self._built, self._kept})
-            refuse_others(self.batch, self.tables.batch_since(self._base), versions)
+            refuse_other_writers(self.batch, self.tables.batch_since(self._base), versions)
             yield from stop_at(Point.DAYS_KEPT)
             self.tables.record(decided, self._lease.stamp("certify"))
             yield from stop_at(Point.VERDICTS_WRITTEN)
@@ -208,7 +208,7 @@ class NightRun:
             detail.append(f"{sum(v.status == 'certified' for v in decided)} of {len(decided)} days")
 
 
-def refuse_others(table: str, commits: Iterable[Commit], versions: Sequence[int]) -> None:
+def refuse_other_writers(table: str, commits: Iterable[Commit], versions: Sequence[int]) -> None:
     """Make sure that what is about to be certified was written by one run alone.
 
     Args:

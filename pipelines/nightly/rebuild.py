@@ -9,7 +9,7 @@ from pipelines.delta.fenced_commits import commits_since, replace_days_fenced
 from pipelines.delta.io import by_day_and_key, on_days
 from pipelines.ledger.bronze_index import BronzeSlice
 from pipelines.ledger.decoding import decode_all
-from pipelines.nightly.night_run import refuse_others
+from pipelines.nightly.night_run import refuse_other_writers
 from pipelines.records.decode import EVENT_DATE, valid
 from pipelines.records.dedup import UNDECIDED, clustered, winners_on_known_days, without_key_columns
 from pipelines.spark.pipeline import Pipeline
@@ -67,4 +67,4 @@ def require_alone(pipeline: Pipeline, versions: Sequence[int]) -> None:
         SourceError: others wrote between.
     """
     table = pipeline.table("batch")
-    refuse_others(table, commits_since(pipeline.spark, table, versions[0]), versions)
+    refuse_other_writers(table, commits_since(pipeline.spark, table, versions[0]), versions)

@@ -20,7 +20,7 @@ from pipelines.kafka.known_gaps import is_known_gap
 from pipelines.kafka.log_divergence import require_same_log
 from pipelines.kafka.topic_offsets import BrokerOffsets
 from pipelines.ledger.offset_ranges import PartitionOffsets
-from pipelines.message_texts import first_of
+from pipelines.message_texts import first_items
 from pipelines.runtime.system_clock import Clock
 
 _LOOK_EVERY_S: Final = 2.0
@@ -289,7 +289,7 @@ def require_none_lacking(config: PipelineConfig, last: date, lacking: Mapping[in
         for number, offsets in lacking.items()
     ]
     raise _NotYet(
-        f"{config.table('bronze')}: {last} cannot be sealed yet: {first_of(shown, _SHOWN, 'partitions')};"
+        f"{config.table('bronze')}: {last} cannot be sealed yet: {first_items(shown, _SHOWN, 'partitions')};"
         f" {_catch_up(config)}; if it has, find out what bronze lacks: {command(config, 'reconcile')}"
     )
 

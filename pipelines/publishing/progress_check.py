@@ -155,7 +155,7 @@ def start_run(effects: StartEffects, sink: TransactionalSink, run: str) -> RunSt
     topic = effects.topic_id()
     # Refused, if it has to be, before those who had the slots are shut out: they may be another's.
     marks = effects.marks(is_stable=False)
-    refuse_others(sink, topic, marks, effects.files())
+    refuse_other_progress(sink, topic, marks, effects.files())
     while True:
         taken = effects.fence_slots(marks)
         # Nothing of earlier runs can commit from now on, so what is read now stays.
@@ -263,7 +263,9 @@ def partitions_of(cluster: Cluster, sink: TransactionalSink, files: QueryFiles) 
     return actual
 
 
-def refuse_others(sink: TransactionalSink, topic: str, marks: ProgressBySlot, files: QueryFiles) -> None:
+def refuse_other_progress(
+    sink: TransactionalSink, topic: str, marks: ProgressBySlot, files: QueryFiles
+) -> None:
     """Make sure that progress is that of this checkpoint and this topic, whatever it says.
 
     Args:
@@ -316,7 +318,7 @@ def reconcile_with_checkpoint(
     Raises:
         SourceError: they do not match; the message says what to do.
     """
-    refuse_others(sink, topic, marks, files)
+    refuse_other_progress(sink, topic, marks, files)
     ours = SlotProgress(files.next_batch, files.query or "", topic, sink.slots)
     if not marks:
         return _without_progress(sink, ours, files)

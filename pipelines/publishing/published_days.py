@@ -15,7 +15,7 @@ from pipelines.delta.tables import conform
 from pipelines.durations import days_in_a_row
 from pipelines.ledger.certifications import Verdict, certified_in, history, newest_certified, require_commit
 from pipelines.ledger.ops_tables import PUBLISHED_DAYS, rows_of
-from pipelines.message_texts import first_of
+from pipelines.message_texts import first_items
 from pipelines.publishing.publications import publications
 from pipelines.spark.checkpoints import query_files
 from pipelines.spark.pipeline import Pipeline
@@ -133,7 +133,7 @@ def how_to_send(config: PipelineConfig, days: Sequence[date]) -> list[str]:
     message = (
         f"{len(days)} certified day(s) from {days[0]} to {days[-1]} are not on the topic: they were certified"
         " before publishing began, which sends only later changes of them. To send them:"
-        f" {first_of(commands, _RUNS_TOLD, 'ranges of days')}"
+        f" {first_items(commands, _RUNS_TOLD, 'ranges of days')}"
     )
     return [message]
 

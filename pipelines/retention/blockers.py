@@ -43,7 +43,7 @@ def first_unresolved(pipeline: Pipeline) -> datetime | None:
     return _first_sent(read(pipeline.spark, table).where("_status = 'open'"))
 
 
-def unread(config: PipelineConfig, zone: ZoneInfo, sent: datetime | None) -> RetentionBlocker | None:
+def unread_records(config: PipelineConfig, zone: ZoneInfo, sent: datetime | None) -> RetentionBlocker | None:
     """Return what the records need that `speed_stream` has not read: it would never see them.
 
     Args:

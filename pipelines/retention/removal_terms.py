@@ -17,7 +17,13 @@ from pipelines.delta.io import days_condition
 from pipelines.delta.table_properties import SPEED_FROM, WHOLE_FROM
 from pipelines.ledger.certifications import Certified, Verdict
 from pipelines.ledger.retention_properties import first_day_by_age, first_moment_of, first_rebuildable
-from pipelines.retention.blockers import RetentionBlocker, in_quarantine, rebuild_first, uncertified, unread
+from pipelines.retention.blockers import (
+    RetentionBlocker,
+    in_quarantine,
+    rebuild_first,
+    uncertified,
+    unread_records,
+)
 from pipelines.sql import literal
 
 _DAY: Final = timedelta(days=1)
@@ -141,7 +147,10 @@ def bronze_removal(lake: RetentionLake, retention: timedelta) -> Removal:
     first_complete = lake.first_complete_day()
     if not is_due(by_age, first_complete):
         return Removal()
-    needs = [unread(config, zone, lake.first_unread()), in_quarantine(config, zone, lake.first_unresolved())]
+    needs = [
+        unread_records(config, zone, lake.first_unread()),
+        in_quarantine(config, zone, lake.first_unresolved()),
+    ]
     records = lake.records_of_days()
     needs.append(uncertified(config, records, lake.verdicts(), _first_rebuildable(lake), by_age))
     blocking = tuple(need for need in needs if need is not None and need.day < by_age)

@@ -76,7 +76,7 @@ def offsets_of(spark: SparkSession, path: str, batch: int) -> str | None:
     """
     text = _text(spark, f"{path}/offsets/{batch}")
     if text is not None:
-        require_offsets(text, f"{path}/offsets/{batch}")
+        require_offset_file(text, f"{path}/offsets/{batch}")
     return text
 
 
@@ -228,7 +228,7 @@ def note_in(text: str, path: str) -> Mapping[str, Any]:
     return note
 
 
-def require_offsets(text: str, path: str) -> None:
+def require_offset_file(text: str, path: str) -> None:
     """Make sure that the text of an offset file is whole, for those who read parts of it.
 
     A source that has no offset yet is a hyphen; what stands of others is theirs, in JSON.

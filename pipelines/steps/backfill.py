@@ -23,7 +23,7 @@ from pipelines.kafka.source import envelopes_between
 from pipelines.kafka.topics import find_topic, require_known_clusters, require_same_topic
 from pipelines.ledger.forgotten_places import emptied_on_arrival, places_where
 from pipelines.ledger.leases import Lease, backfill_lease
-from pipelines.message_texts import first_of
+from pipelines.message_texts import first_items
 from pipelines.nightly.seal_terms import require_begun
 from pipelines.spark.pipeline import Pipeline
 
@@ -165,6 +165,6 @@ def _gone(pipeline: Pipeline, done: Backfill, rest: str) -> str:
     ]
     return (
         f"{pipeline.table('bronze')} lacks offsets that were asked for and that Kafka no longer has,"
-        f" within {first_of(ranges, _SHOWN, 'ranges')}. What Kafka still has {rest}."
+        f" within {first_items(ranges, _SHOWN, 'ranges')}. What Kafka still has {rest}."
         " See docs/runbook.md, 'Offsets are gone'"
     )

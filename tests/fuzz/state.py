@@ -29,7 +29,7 @@ from pipelines.spark.checkpoints import (
     note_in,
     planned_at,
     query_in,
-    require_offsets,
+    require_offset_file,
     sources_of,
 )
 from pipelines.spark.stream_progress import new_run, progress_in, refusal_in
@@ -120,7 +120,7 @@ def check_offsets(raw: bytes) -> None:
     text = _text(raw)
 
     def read() -> Any:
-        require_offsets(text, PATH)
+        require_offset_file(text, PATH)
         return planned_at(text), sources_of(text), positions_of(text, PATH)
 
     if (found := _or_refused(read, PATH)) is not None:

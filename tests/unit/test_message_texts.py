@@ -1,12 +1,12 @@
 """Messages show the first of many, and say how much they leave out."""
 
-from pipelines.message_texts import first_of, number_text, shortened
+from pipelines.message_texts import first_items, number_text, shortened
 
 
 def test_what_is_left_out_is_counted() -> None:
-    assert first_of([], 2, "days") == ""
-    assert first_of(["a", "b"], 2, "days") == "a; b"
-    assert first_of(["a", "b", "c", "d"], 2, "days") == "a; b; and 2 more days"
+    assert first_items([], 2, "days") == ""
+    assert first_items(["a", "b"], 2, "days") == "a; b"
+    assert first_items(["a", "b", "c", "d"], 2, "days") == "a; b; and 2 more days"
 
 
 def test_long_values_are_cut_off() -> None:

@@ -19,7 +19,7 @@ from pipelines.console.view import (
     PipelineView,
     RackFigures,
     Reading,
-    unread,
+    reading_failures,
 )
 from pipelines.report.model.records import QuarantineExample, QuarantineReason
 from tests.support.consoles import NOW, TODAY, ago, lake_view, many, pipeline, stage, troubled
@@ -296,9 +296,9 @@ def test_what_could_not_be_read_at_all_is_told_and_no_more() -> None:
     gone, down = Reading[Any](failure="gone"), Reading[Any](failure="down")
     broken = PipelineView("broken", ledger=gone, lake=gone, cluster=down)
     refused = PipelineView("refused", "unknown key")
-    assert list(unread(lake_view(pipeline(), broken, refused))) == []
-    assert list(unread(replace(SMALL, failure="s3a://lake: gone"))) == ["s3a://lake: gone"]
-    assert list(unread(lake_view(broken, refused, PipelineView("slow")))) == [
+    assert list(reading_failures(lake_view(pipeline(), broken, refused))) == []
+    assert list(reading_failures(replace(SMALL, failure="s3a://lake: gone"))) == ["s3a://lake: gone"]
+    assert list(reading_failures(lake_view(broken, refused, PipelineView("slow")))) == [
         "broken: gone",
         "broken: down",
         "refused: unknown key",

@@ -7,7 +7,13 @@ from datetime import date
 import pytest
 
 from pipelines.errors import SourceError
-from pipelines.ledger.bronze_state import BronzeState, Indexed, bronze_id, is_continued, require_offsets
+from pipelines.ledger.bronze_state import (
+    BronzeState,
+    Indexed,
+    bronze_id,
+    is_continued,
+    require_offsets_of_index,
+)
 
 BRONZE = BronzeState("bronze", 9, "id", "c9", "topic", None)
 INDEXED = Indexed("made", 5, "id", "c5", "topic", None)
@@ -47,14 +53,14 @@ def test_another_bronze_gets_another_name() -> None:
 
 
 def test_offsets_that_are_gone_are_refused_unless_bronze_says_that_it_was_cut() -> None:
-    require_offsets(BRONZE, INDEXED, list)
+    require_offsets_of_index(BRONZE, INDEXED, list)
     with pytest.raises(SourceError, match="records are gone that nightly runs have seen"):
-        require_offsets(BRONZE, INDEXED, lambda: ["flights-0: all of the offsets 0..9"])
+        require_offsets_of_index(BRONZE, INDEXED, lambda: ["flights-0: all of the offsets 0..9"])
     with pytest.raises(SourceError, match="it was filled from another topic"):
-        require_offsets(replace(BRONZE, topic_id="other"), INDEXED, list)
+        require_offsets_of_index(replace(BRONZE, topic_id="other"), INDEXED, list)
     cut = replace(BRONZE, whole_from=date(2013, 1, 2))
-    require_offsets(cut, INDEXED, lambda: ["flights-0: all of the offsets 0..9"])
+    require_offsets_of_index(cut, INDEXED, lambda: ["flights-0: all of the offsets 0..9"])
     with pytest.raises(SourceError, match="records are gone"):
-        require_offsets(
+        require_offsets_of_index(
             cut, replace(INDEXED, whole_from=date(2013, 1, 2)), lambda: ["flights-0: all of the offsets 0..9"]
         )
