@@ -15,13 +15,13 @@ from pipelines.console.site import Desk
 from pipelines.console.view import LakeView
 from pipelines.runtime.http_server import threading_server
 from pipelines.spark.pipeline import Pipeline
-from pipelines.steps.console import Collector, Described, Limits
+from pipelines.steps.console import CollectionLimits, Collector, Described
 from pipelines.steps.doctor import ChecksFailed, diagnose
 from pipelines.steps.lag import lag
 
 _HOST: Final = "127.0.0.1"
 _EVERY_S: Final = 5.0
-_LIMITS: Final = Limits(old_after_s=600.0, answer_s=60.0)
+_LIMITS: Final = CollectionLimits(old_after_s=600.0, answer_s=60.0)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.audit import recount
-from pipelines.audit.layer_comparison import Layers, Limits, layer_differences
+from pipelines.audit.layer_comparison import ComparisonLimits, Layers, layer_differences
 from pipelines.audit.recount import BronzeFacts, LayerDay
 from pipelines.config.clusters import cluster_of
 from pipelines.config.model import PipelineConfig
@@ -162,7 +162,7 @@ class AuditedDays:
             newest_events=self.pieces.index.newest_events(since, by_clock_since(self.pipeline)),
         )
         delay, examples = config.speed.watermark_delay, config.audit.examples
-        limits = Limits(self._differing_days, self.pipeline.horizon, delay, since, examples)
+        limits = ComparisonLimits(self._differing_days, self.pipeline.horizon, delay, since, examples)
         by_day = layer_differences(layers, self.pipeline.contract, limits)
         return {day: by_day.get(day, LayerDifference()) for day in self._days_of_speed}
 

@@ -18,7 +18,7 @@ from pipelines.ledger.layer_samples import LayerDifference
 FAILED: Final = "Audit failed"
 WARNED: Final = "A check has warned"
 
-Severity = Literal["fails", "warns", "fails or warns"]
+CheckSeverity = Literal["fails", "warns", "fails or warns"]
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class IntegrityCheck:
 
     name: str
     question: str
-    severity: Severity
+    severity: CheckSeverity
     runbook: str
     find: Callable[[AuditedDays], Mapping[date, Observation]]
 
@@ -69,7 +69,7 @@ _OfBronze = Callable[[AuditedDays], Observation | None]
 
 
 def asked_of_days(
-    name: str, question: str, severity: Severity = "fails", runbook: str = FAILED
+    name: str, question: str, severity: CheckSeverity = "fails", runbook: str = FAILED
 ) -> Callable[[_OfDay], _OfDay]:
     """Register a function that looks at one day, see `IntegrityCheck`; None where it does not apply."""
 
@@ -85,7 +85,7 @@ def asked_of_days(
 
 
 def asked_of_bronze(
-    name: str, question: str, severity: Severity = "fails", runbook: str = FAILED
+    name: str, question: str, severity: CheckSeverity = "fails", runbook: str = FAILED
 ) -> Callable[[_OfBronze], _OfBronze]:
     """Register a function that looks at bronze as a whole: what it finds stands for each day.
 

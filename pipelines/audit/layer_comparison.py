@@ -50,7 +50,7 @@ def _place(side: str) -> str:
 
 
 @dataclass(frozen=True)
-class Limits:
+class ComparisonLimits:
     """What bounds a comparison of the layers.
 
     Attributes:
@@ -88,7 +88,9 @@ class Layers:
     newest_events: DataFrame
 
 
-def layer_differences(layers: Layers, contract: DataContract, limits: Limits) -> dict[date, LayerDifference]:
+def layer_differences(
+    layers: Layers, contract: DataContract, limits: ComparisonLimits
+) -> dict[date, LayerDifference]:
     """Compare the layers by key and explain each difference.
 
     A row is late if records that were ingested with it or before it put the watermark at or past its event

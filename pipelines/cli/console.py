@@ -26,7 +26,7 @@ from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.runtime.atomic_files import write_files
 from pipelines.runtime.http_server import threading_server
 from pipelines.spark.session import spark_session, stop_session
-from pipelines.steps.console import Collector, Described, Limits, describe_all
+from pipelines.steps.console import CollectionLimits, Collector, Described, describe_all
 from pipelines.steps.loading import Places
 
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
@@ -138,7 +138,7 @@ def _run(
     spark = spark_session(config, "console", verbose=verbose)
     # Spark has put a handler of its own in place.
     stop.listen()
-    limits = Limits(max(_OLD_AFTER_TIMES * options.every, _OLD_AFTER_S), options.time_limit)
+    limits = CollectionLimits(max(_OLD_AFTER_TIMES * options.every, _OLD_AFTER_S), options.time_limit)
     collector = Collector(spark, described, options.reports, limits)
     if options.out is not None:
         collector.gather()

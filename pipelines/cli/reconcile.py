@@ -9,7 +9,7 @@ from pipelines.cli.job_runner import Job, JobFailed, run_job
 from pipelines.cli.options import CommonOptions, LogFormat, common_options, each_cluster_option, output_option
 from pipelines.config.clusters import retired
 from pipelines.errors import OncelakeError
-from pipelines.lineage.offset_comparison import Cause, OffsetDifference
+from pipelines.lineage.offset_comparison import DifferenceCause, OffsetDifference
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.reconcile import Reconciliation, RecordsMissing
 from pipelines.steps.reconcile import reconcile as compare
@@ -19,7 +19,7 @@ _GONE: Final = f"{_WHERE}, which Kafka no longer has"
 _DELETED: Final = "{span}: deleted from Kafka before they were read"
 _LACKING: Final = "Kafka has them, and bronze does not"
 _KNOWN: Final = "listed as lost in audit.known_gaps"
-_TEXTS: Final[dict[Cause, str]] = {
+_TEXTS: Final[dict[DifferenceCause, str]] = {
     "before": "{span}: from before bronze began; Kafka no longer has them",
     "deleted": _DELETED,
     "deleted_known": f"{_DELETED}; {_KNOWN}",

@@ -10,10 +10,10 @@ from pipelines.console.view import DiagnosedStage, LakeView, PipelineView, Readi
 from pipelines.doctor.lake_checks import NO_NIGHT
 from pipelines.report.render.text import plural
 
-Severity = Literal["failed", "warned", "open", "passed"]
+ConcernSeverity = Literal["failed", "warned", "open", "passed"]
 """`failed`: somebody has to act; `warned`: somebody should look; `open`: not known; `passed`: all is well."""
 
-SEVERITIES: Final[tuple[Severity, ...]] = ("failed", "warned", "open", "passed")
+SEVERITIES: Final[tuple[ConcernSeverity, ...]] = ("failed", "warned", "open", "passed")
 
 _FINE: Final = frozenset({"none", "source_quiet"})
 # Nothing moves, or data is at risk.
@@ -33,7 +33,7 @@ class Concern:
         advice: what helps; empty if that is plain.
     """
 
-    severity: Severity
+    severity: ConcernSeverity
     place: str
     text: str
     advice: str = ""
@@ -47,7 +47,7 @@ class Judged:
     concerns: tuple[Concern, ...]
 
     @property
-    def severity(self) -> Severity:
+    def severity(self) -> ConcernSeverity:
         """That of the worst concern."""
         return self.concerns[0].severity if self.concerns else "passed"
 
@@ -113,7 +113,7 @@ def utc(instant: datetime) -> str:
     return instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def severity_of(stage: DiagnosedStage) -> Severity:
+def severity_of(stage: DiagnosedStage) -> ConcernSeverity:
     """Return how much a stage's lag needs a person."""
     cause, facts = stage.diagnosis.cause, stage.facts
     if cause in _FINE:

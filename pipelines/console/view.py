@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, TypeVar
 from zoneinfo import ZoneInfo
 
 from pipelines.config.values import RackMode
-from pipelines.lag.diagnosis import Cause
+from pipelines.lag.diagnosis import LagCause
 from pipelines.lag.stage_facts import StageFacts
 from pipelines.ledger.certifications import Verdict
 from pipelines.ledger.overview import PipelineLedger
@@ -89,7 +89,7 @@ class DiagnosisTexts:
         advice: what helps; empty if nothing has to be done.
     """
 
-    cause: Cause
+    cause: LagCause
     symptoms: tuple[str, ...]
     confidence: float
     advice: str = ""

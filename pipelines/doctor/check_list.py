@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from pipelines.config.risks import RiskName
-from pipelines.doctor.findings import Finding, Severity
+from pipelines.doctor.findings import Finding, FindingSeverity
 from pipelines.doctor.pipeline_facts import Part, PipelineFacts
 
 Group = Literal[
@@ -45,7 +45,7 @@ class DoctorCheck:
     name: str
     group: Group
     question: str
-    severity: Severity
+    severity: FindingSeverity
     runbook: str
     find: _Find
     needs: tuple[Part, ...] = ()
@@ -108,7 +108,7 @@ class CheckRegistrar:
     page: str = RUNBOOK
 
     def check(
-        self, name: str, question: str, severity: Severity, runbook: str, risk: RiskName | None = None
+        self, name: str, question: str, severity: FindingSeverity, runbook: str, risk: RiskName | None = None
     ) -> Callable[[_Find], _Find]:
         """Register a function as a check, see `DoctorCheck`."""
 

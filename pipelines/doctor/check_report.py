@@ -12,7 +12,7 @@ from pipelines.doctor import (
     publishing_checks,
 )
 from pipelines.doctor.check_list import CHECKS, CheckResult, DoctorCheck, Group
-from pipelines.doctor.findings import SEVERITIES, Finding, Severity, is_at_least
+from pipelines.doctor.findings import SEVERITIES, Finding, FindingSeverity, is_at_least
 from pipelines.doctor.pipeline_facts import PipelineFacts
 
 # They register themselves when they are imported.
@@ -44,11 +44,11 @@ class CheckReport:
         for severity in SEVERITIES:
             yield from ((check, finding) for check, finding in every if finding.severity == severity)
 
-    def count(self, severity: Severity) -> int:
+    def count(self, severity: FindingSeverity) -> int:
         """Return how many findings have a severity."""
         return sum(finding.severity == severity for _, finding in self.findings())
 
-    def at_least(self, level: Severity) -> list[str]:
+    def at_least(self, level: FindingSeverity) -> list[str]:
         """Return the names of the checks with findings that are as grave as a level, or graver."""
         found = (check.name for check, finding in self.findings() if is_at_least(finding.severity, level))
         return list(dict.fromkeys(found))

@@ -7,7 +7,7 @@ from pipelines.config.clusters import retired
 from pipelines.config.risks import RISKS, RiskName
 from pipelines.config.taken_risks import taken
 from pipelines.doctor.check_list import CLUSTERS, CheckRegistrar
-from pipelines.doctor.findings import Finding, Severity
+from pipelines.doctor.findings import Finding, FindingSeverity
 from pipelines.doctor.pipeline_facts import PipelineFacts
 from pipelines.durations import format_interval
 
@@ -91,7 +91,7 @@ def _nights_wait_for_ingest(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-def _check_client(name: str, question: str, severity: Severity, risk: RiskName) -> None:
+def _check_client(name: str, question: str, severity: FindingSeverity, risk: RiskName) -> None:
     """Register the check that finds a risk which settings of a client take by themselves."""
 
     def find(facts: PipelineFacts) -> Iterator[Finding]:

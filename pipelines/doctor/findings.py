@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Severity = Literal["error", "warning", "info"]
+FindingSeverity = Literal["error", "warning", "info"]
 """`error`: data are lost, or a job does not run; `warning`: that can happen; `info`: good to know."""
 FailOn = Literal["error", "warning"]
 
-SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "info")
+SEVERITIES: Final[tuple[FindingSeverity, ...]] = ("error", "warning", "info")
 """The gravest first."""
 
 
@@ -22,12 +22,12 @@ class Finding:
         fix: What to do about it.
     """
 
-    severity: Severity
+    severity: FindingSeverity
     found: str
     expected: str
     fix: str
 
 
-def is_at_least(severity: Severity, level: Severity) -> bool:
+def is_at_least(severity: FindingSeverity, level: FindingSeverity) -> bool:
     """Return whether a severity is as grave as another, or graver."""
     return SEVERITIES.index(severity) <= SEVERITIES.index(level)

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from pydantic import AwareDatetime
 
-from pipelines.lag.diagnosis import Cause
+from pipelines.lag.diagnosis import LagCause
 
 EvaluationStatus = Literal["bad", "good", "neither"]
 Change = Literal["raised", "cleared"]
@@ -21,9 +21,9 @@ Send = Callable[[Mapping[str, Any], Collection[str]], Collection[str]]
 EVALUATION: Final = "evaluation"
 """The subject of an alert that the lag of no stream can be found out."""
 
-_GOOD: Final[frozenset[Cause]] = frozenset({"none", "source_quiet"})
+_GOOD: Final[frozenset[LagCause]] = frozenset({"none", "source_quiet"})
 # It is behind, as after an outage, and needs nobody.
-_NEITHER: Final[frozenset[Cause]] = frozenset({"catching_up"})
+_NEITHER: Final[frozenset[LagCause]] = frozenset({"catching_up"})
 # A hook that never works must not let the file grow.
 _MOST_KEPT: Final = 20
 
@@ -151,7 +151,7 @@ def raised_since(states: Mapping[str, AlertState]) -> dict[str, str]:
     return {name: at.isoformat(timespec="seconds") for name, at in since.items()}
 
 
-def status_of(cause: Cause) -> EvaluationStatus:
+def status_of(cause: LagCause) -> EvaluationStatus:
     """Return what a cause of lag means for an alert."""
     return "good" if cause in _GOOD else "neither" if cause in _NEITHER else "bad"
 

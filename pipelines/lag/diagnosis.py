@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Cause = Literal[
+LagCause = Literal[
     "none",
     "source_quiet",
     "other_topic",
@@ -128,7 +128,7 @@ class Diagnosis:
         advice: What helps; None if nothing has to be done.
     """
 
-    cause: Cause
+    cause: LagCause
     symptoms: tuple[Symptom, ...]
     confidence: float
     advice: Advice | None = None

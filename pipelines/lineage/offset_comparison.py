@@ -10,7 +10,7 @@ from typing import Final, Literal
 from pipelines.kafka.topic_offsets import BrokerOffsets
 
 Kind = Literal["before", "deleted", "skipped", "gap", "lag", "made_anew"]
-Cause = Literal[
+DifferenceCause = Literal[
     "before",
     "deleted",
     "deleted_known",
@@ -30,7 +30,7 @@ Cause = Literal[
 """What a difference comes from, as `pipelines.cli.reconcile` says it in words."""
 Range = tuple[int, int]
 
-KINDS: Final[dict[Cause, Kind]] = {
+KINDS: Final[dict[DifferenceCause, Kind]] = {
     "before": "before",
     "deleted": "deleted",
     "deleted_known": "deleted",
@@ -42,7 +42,7 @@ KINDS: Final[dict[Cause, Kind]] = {
     "made_anew": "made_anew",
 }
 """As what each cause is counted."""
-ALARMS: Final[frozenset[Cause]] = frozenset(
+ALARMS: Final[frozenset[DifferenceCause]] = frozenset(
     ("deleted", "skipped", "lost", "lost_though_read", "gone_unknown", "made_anew")
 )
 """The causes that do not explain why records are missing."""
@@ -120,7 +120,7 @@ class OffsetDifference:
     """
 
     partition: int
-    cause: Cause
+    cause: DifferenceCause
     offsets: int
     first: int
     last: int
@@ -198,7 +198,7 @@ def _of_both(
     partition: int, broker_offsets: BrokerOffsets, bronze_offsets: BronzeOffsets, topic_policy: TopicPolicy
 ) -> Iterator[OffsetDifference]:
     if broker_offsets.earliest > bronze_offsets.last + 1:
-        cause: Cause = "deleted_known" if bronze_offsets.is_end_known else "deleted"
+        cause: DifferenceCause = "deleted_known" if bronze_offsets.is_end_known else "deleted"
         yield _whole(partition, cause, bronze_offsets.last + 1, broker_offsets.earliest)
     if bronze_offsets.first > 0:
         yield from _before(partition, broker_offsets, bronze_offsets, topic_policy)
@@ -225,7 +225,7 @@ def _before(
     partition: int, broker_offsets: BrokerOffsets, bronze_offsets: BronzeOffsets, topic_policy: TopicPolicy
 ) -> Iterator[OffsetDifference]:
     if skipped := bronze_offsets.skipped:
-        cause: Cause = "skipped_by_setting" if topic_policy.began_late else "skipped"
+        cause: DifferenceCause = "skipped_by_setting" if topic_policy.began_late else "skipped"
         first, last = broker_offsets.earliest, bronze_offsets.first - 1
         yield OffsetDifference(partition, cause, skipped, first, last)
     elif broker_offsets.earliest >= bronze_offsets.first:
@@ -233,7 +233,7 @@ def _before(
 
 
 def _gaps(partition: int, bronze: BronzeOffsets, topic_policy: TopicPolicy) -> Iterator[OffsetDifference]:
-    found: dict[Cause, int] = {
+    found: dict[DifferenceCause, int] = {
         "lost": bronze.lost,
         _empty(topic_policy): bronze.empty,
         "gone_known": bronze.known,
@@ -244,11 +244,11 @@ def _gaps(partition: int, bronze: BronzeOffsets, topic_policy: TopicPolicy) -> I
             yield OffsetDifference(partition, cause, offsets, bronze.first, bronze.last, bronze.holes)
 
 
-def _empty(topic_policy: TopicPolicy) -> Cause:
+def _empty(topic_policy: TopicPolicy) -> DifferenceCause:
     return "removed_by_compaction" if topic_policy.is_compacted else "no_record"
 
 
-def _gone(topic_policy: TopicPolicy) -> Cause:
+def _gone(topic_policy: TopicPolicy) -> DifferenceCause:
     if topic_policy.is_compacted:
         return "gone_compacted"
     return "gone_accepted" if topic_policy.gaps_are_lawful else "gone_unknown"
@@ -259,6 +259,6 @@ def _made_anew(partition: int, broker: BrokerOffsets | None, bronze: BronzeOffse
     return replace(found, kafka_end=broker.end if broker else None)
 
 
-def _whole(partition: int, cause: Cause, start: int, end: int) -> OffsetDifference:
+def _whole(partition: int, cause: DifferenceCause, start: int, end: int) -> OffsetDifference:
     """Return a difference that concerns every offset of a range, the end excluded."""
     return OffsetDifference(partition, cause, end - start, start, end - 1)

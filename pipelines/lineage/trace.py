@@ -127,7 +127,7 @@ def first_keys(records: DataFrame, contract: DataContract, limit: int) -> DataFr
     return records.join(F.broadcast(few), same, "left_semi")
 
 
-class Limits(NamedTuple):
+class TraceLimits(NamedTuple):
     """What copies of a key are one event, and what is late.
 
     Attributes:
@@ -144,7 +144,7 @@ def traced(
     bronze: DataFrame,
     layers: LayerRows,
     contract: DataContract,
-    limits: Limits,
+    limits: TraceLimits,
 ) -> DataFrame:
     """Return what the tables say of each record, as `pipelines.lineage.outcome` reads it.
 

@@ -77,7 +77,7 @@ def describe_all(**places: Unpack[Places]) -> list[Described]:
 
 
 @dataclass(frozen=True)
-class Limits:
+class CollectionLimits:
     """When figures are old, and how long they are waited for.
 
     Attributes:
@@ -100,7 +100,7 @@ class Collector:
     """
 
     def __init__(
-        self, spark: SparkSession, described: Sequence[Described], reports: Path, limits: Limits
+        self, spark: SparkSession, described: Sequence[Described], reports: Path, limits: CollectionLimits
     ) -> None:
         self._spark, self._described, self._reports, self._limits = spark, described, reports, limits
         self._pipelines = {each.name: Pipeline(spark, *each.loaded) for each in described if each.loaded}

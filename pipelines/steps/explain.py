@@ -78,7 +78,7 @@ def explain(
         total, keys = trace.totals(bronze, contract)
         layers = _layers(pipeline, key)
         shown = trace.first_keys(records, contract, limit) if keys > limit else records
-        limits = trace.Limits(pipeline.horizon, pipeline.config.speed.watermark_delay)
+        limits = trace.TraceLimits(pipeline.horizon, pipeline.config.speed.watermark_delay)
         rows = small_rows(trace.traced(shown, bronze, layers, contract, limits).limit(MOST_RECORDS + 1))
     finally:
         bronze.unpersist()

@@ -16,7 +16,7 @@ from pipelines.console.view import (
     RackFigures,
     Reading,
 )
-from pipelines.lag.diagnosis import Cause
+from pipelines.lag.diagnosis import LagCause
 from pipelines.lag.stage_facts import PartitionLag, StageFacts
 from pipelines.ledger.certifications import Verdict
 from pipelines.ledger.overview import LeaseState, PipelineLedger, RunStep, SettledDays
@@ -68,7 +68,7 @@ def _running(name: Query) -> StreamProgress:
     return stream(name, random.Random(7))  # noqa: S311 - nothing secret
 
 
-def stage(name: Query, cause: Cause = "none", behind: float = 6.0, words: str = "") -> DiagnosedStage:
+def stage(name: Query, cause: LagCause = "none", behind: float = 6.0, words: str = "") -> DiagnosedStage:
     lags = tuple(PartitionLag(n, 40 + 200 * n, behind, 390.0, 402.5, 600_000.0) for n in range(3))
     told = words or f"the oldest unprocessed record is {behind:.0f} s old"
     advice = "" if cause in ("none", "source_quiet") else f"start it: oncelake {name}_stream --pipeline x"
@@ -160,7 +160,7 @@ def lake_view(*pipelines: PipelineView) -> LakeView:
 def many(count: int = 200) -> LakeView:
     """A lake with many pipelines, some of them in trouble."""
     rng = random.Random(5)  # noqa: S311 - nothing secret
-    causes: tuple[Cause, ...] = ("slow", "stopped", "small_files", "catching_up", "retention")
+    causes: tuple[LagCause, ...] = ("slow", "stopped", "small_files", "catching_up", "retention")
     found = []
     for number in range(count):
         one = pipeline(f"pipeline-{number:03}", number)

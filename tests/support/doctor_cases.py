@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, get_args
 
 from pipelines.config.loader import load_config
-from pipelines.doctor.findings import Severity
+from pipelines.doctor.findings import FindingSeverity
 from pipelines.doctor.pipeline_facts import (
     Failure,
     LatenessFacts,
@@ -125,7 +125,7 @@ class Case:
     """A situation in which a check finds something, and one that is near and sound."""
 
     check: str
-    severity: Severity
+    severity: FindingSeverity
     found: PipelineFacts
     words: str
     near: PipelineFacts = SOUND

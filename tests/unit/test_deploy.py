@@ -24,7 +24,7 @@ from pipelines.config.model import BatchConfig
 from pipelines.config.streams import STREAMS
 from pipelines.durations import parse_interval
 from pipelines.errors import OncelakeError
-from pipelines.lag.diagnosis import Cause, Diagnosis
+from pipelines.lag.diagnosis import Diagnosis, LagCause
 from pipelines.lag.stage_facts import StageFacts
 from pipelines.racks.resolver import ATTRIBUTE, VARIABLE
 from pipelines.spark.session import SETTINGS
@@ -250,8 +250,8 @@ def test_a_line_of_cron_runs_logs_and_speaks_of_failures_only(
 
 
 @pytest.mark.skipif(shutil.which("flock") is None, reason="there is no flock here")
-@pytest.mark.parametrize("cause", get_args(Cause))
-def test_cron_speaks_of_a_stream_that_does_not_catch_up_by_itself(tmp_path: Path, cause: Cause) -> None:
+@pytest.mark.parametrize("cause", get_args(LagCause))
+def test_cron_speaks_of_a_stream_that_does_not_catch_up_by_itself(tmp_path: Path, cause: LagCause) -> None:
     stage = StageLag(
         StageFacts("speed", datetime(2026, 1, 1, tzinfo=UTC), ()), Diagnosis(cause, (), 1.0, None), ""
     )

@@ -11,7 +11,7 @@ import yaml
 from pipelines.doctor.check_list import DoctorCheck
 from pipelines.doctor.check_report import ALL_CHECKS
 from pipelines.errors import OncelakeError
-from pipelines.lag.diagnosis import Cause
+from pipelines.lag.diagnosis import LagCause
 from tests.support.runbook import ROOT, anchor, is_said, section
 
 RUNBOOK: Final = "docs/runbook.md"
@@ -79,7 +79,7 @@ def test_each_exit_code_has_cause_check_and_fix() -> None:
 def test_each_cause_of_lag_has_its_meaning_what_points_to_it_and_what_helps() -> None:
     text = (ROOT / "docs/lag.md").read_text().partition("\n## Causes\n")[2].partition("\n## ")[0]
     found = {cause.strip("`"): cells for cause, cells in rows(text).items() if cause.startswith("`")}
-    assert {*found} == {*get_args(Cause)}
+    assert {*found} == {*get_args(LagCause)}
     assert all(len(cells) == 3 and all(cells) for cells in found.values())
     assert {cause for cause, cells in found.items() if cells[2].startswith("nothing")} == NOT_BEHIND
 

@@ -12,7 +12,7 @@ import pytest
 from pipelines.console.concerns import concerns
 from pipelines.console.view import LakeView, PipelineView
 from pipelines.contracts.contract import DataContract
-from pipelines.steps.console import Collector, Described, Limits
+from pipelines.steps.console import CollectionLimits, Collector, Described
 from pipelines.steps.ingest import ingest
 from pipelines.steps.speed import speed
 from tests.support.certified_days import rebuild
@@ -21,7 +21,7 @@ from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.lakes import Lake, flight
 from tests.support.nights import ONE
 
-LIMITS = Limits(old_after_s=3_600.0, answer_s=120.0)
+LIMITS = CollectionLimits(old_after_s=3_600.0, answer_s=120.0)
 
 
 def collected(collector: Collector) -> LakeView:

@@ -6,12 +6,12 @@ from typing import get_args
 import pytest
 
 from pipelines.cli.reconcile import words_of
-from pipelines.lineage.offset_comparison import Cause, OffsetDifference
+from pipelines.lineage.offset_comparison import DifferenceCause, OffsetDifference
 
 HOLES = ((1_200, 1_201), (1_500, 1_500))
 WITHIN = "1,234 offsets within 1000..9999 (the first: 1200..1201, 1500)"
 GONE = f"{WITHIN}, which Kafka no longer has"
-SAID: dict[Cause, str] = {
+SAID: dict[DifferenceCause, str] = {
     "before": "1000..9999: from before bronze began; Kafka no longer has them",
     "deleted": "1000..9999: deleted from Kafka before they were read",
     "deleted_known": (
@@ -39,8 +39,8 @@ SAID: dict[Cause, str] = {
 }
 
 
-@pytest.mark.parametrize("cause", get_args(Cause))
-def test_each_cause_is_said_in_words(cause: Cause) -> None:
+@pytest.mark.parametrize("cause", get_args(DifferenceCause))
+def test_each_cause_is_said_in_words(cause: DifferenceCause) -> None:
     holes = HOLES if "the first:" in SAID[cause] else ()
     assert words_of(OffsetDifference(0, cause, 1_234, 1_000, 9_999, holes, kafka_end=7)) == SAID[cause]
 
@@ -57,7 +57,10 @@ def test_the_runbook_quotes_what_is_said() -> None:
     rows = [line for line in chapter.splitlines() if line.startswith("| `")]
     quoted = [part for row in rows for part in row.split(" | ")[0].split("`")[1::2]]
     # What a quotation leaves out stands in it as dots.
-    said = [words_of(OffsetDifference(0, cause, 2, 0, 9, HOLES, kafka_end=7)) for cause in get_args(Cause)]
+    said = [
+        words_of(OffsetDifference(0, cause, 2, 0, 9, HOLES, kafka_end=7))
+        for cause in get_args(DifferenceCause)
+    ]
     for quotation in quoted:
         parts = quotation.split("…")
         assert any(all(part in text for part in parts) for text in said), quotation

@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.doctor.check_list import CheckResult
 from pipelines.doctor.check_report import ALL_CHECKS, run_checks
-from pipelines.doctor.findings import Severity
+from pipelines.doctor.findings import FindingSeverity
 from pipelines.doctor.pipeline_facts import (
     Part,
     PipelineFacts,
@@ -26,7 +26,7 @@ def test_a_check_finds_what_it_is_there_for(case: Case) -> None:
     assert found.status == "found"
     assert case.words in "; ".join(finding.found for finding in found.findings)
     # `error` is the gravest that a check may find.
-    order = list(get_args(Severity))
+    order = list(get_args(FindingSeverity))
     assert {finding.severity for finding in found.findings} == {case.severity}
     assert order.index(case.severity) >= order.index(found.check.severity)
     assert all(finding.expected and finding.fix for finding in found.findings)
@@ -87,7 +87,7 @@ def test_the_gravest_findings_come_first_and_decide() -> None:
     bad = replace(kept(min_insync_replicas="4", retention_bytes="1"), tables=TableFacts("other"))
     checkup = run_checks(bad)
     severities = [finding.severity for _, finding in checkup.findings()]
-    assert severities == sorted(severities, key=list(get_args(Severity)).index)
+    assert severities == sorted(severities, key=list(get_args(FindingSeverity)).index)
     assert checkup.at_least("error") == ["min_insync_replicas", "topic_is_that_of_bronze"]
     assert checkup.at_least("warning") == [*checkup.at_least("error"), "retention_is_by_time"]
     assert (checkup.count("error"), checkup.count("warning")) == (2, 1)

@@ -17,7 +17,7 @@ from pipelines.lag.alerts import (
     PipelineAlerts,
     status_of,
 )
-from pipelines.lag.diagnosis import Cause
+from pipelines.lag.diagnosis import LagCause
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 POLICIES = st.builds(AlertPolicy, st.integers(2, 5), st.integers(2, 5))
@@ -153,7 +153,7 @@ def test_subjects_that_an_evaluation_says_nothing_of_stay_as_they_are() -> None:
 
 
 def test_each_cause_has_a_meaning_for_alerts() -> None:
-    found = {cause: status_of(cause) for cause in get_args(Cause)}
+    found = {cause: status_of(cause) for cause in get_args(LagCause)}
     assert {cause for cause, status in found.items() if status != "bad"} == {
         "none",
         "source_quiet",

@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.config.streams import STREAMS, Query
 from pipelines.lag.causes import diagnose
-from pipelines.lag.diagnosis import Cause, Symptom
+from pipelines.lag.diagnosis import LagCause, Symptom
 from pipelines.lag.stage_facts import PartitionLag, StageFacts, TopicHealth
 from pipelines.spark.stream_progress import (
     BatchFigures,
@@ -264,7 +264,7 @@ def catching_up(stage: Stage) -> None:
     stage.behind(out=3)
 
 
-EVERYWHERE: list[tuple[Cause, Callable[[Stage], None]]] = [
+EVERYWHERE: list[tuple[LagCause, Callable[[Stage], None]]] = [
     ("none", nothing),
     ("source_quiet", source_quiet),
     ("stopped", stopped),
@@ -279,7 +279,7 @@ EVERYWHERE: list[tuple[Cause, Callable[[Stage], None]]] = [
     ("slow", slow),
     ("catching_up", catching_up),
 ]
-OF_INGEST: list[tuple[Cause, Callable[[Stage], None]]] = [
+OF_INGEST: list[tuple[LagCause, Callable[[Stage], None]]] = [
     ("other_topic", recreated),
     ("other_topic", other_topic),
     ("retention", retention),
@@ -290,7 +290,7 @@ OF_INGEST: list[tuple[Cause, Callable[[Stage], None]]] = [
     ("skew", hot_partition),
     ("burst", burst),
 ]
-CASES: list[tuple[Query, Cause, Callable[[Stage], None]]] = [
+CASES: list[tuple[Query, LagCause, Callable[[Stage], None]]] = [
     *((stage, cause, fault) for stage in STREAMS for cause, fault in EVERYWHERE),
     *(("ingest", cause, fault) for cause, fault in OF_INGEST),
 ]
@@ -298,7 +298,7 @@ CASES: list[tuple[Query, Cause, Callable[[Stage], None]]] = [
 
 @pytest.mark.parametrize(("stage", "cause", "fault"), CASES, ids=lambda each: getattr(each, "__name__", each))
 def test_the_cause_is_named_in_nineteen_of_twenty_situations(
-    stage: Query, cause: Cause, fault: Callable[[Stage], None]
+    stage: Query, cause: LagCause, fault: Callable[[Stage], None]
 ) -> None:
     named: Counter[str] = Counter()
     for seed in range(EACH):
@@ -308,7 +308,7 @@ def test_the_cause_is_named_in_nineteen_of_twenty_situations(
     assert named[cause] >= EACH * 0.95, named
 
 
-def cause_of(stage: Stage) -> Cause:
+def cause_of(stage: Stage) -> LagCause:
     return diagnose(stage.facts).cause
 
 

@@ -9,7 +9,7 @@ from pipelines.kafka.topic_offsets import BrokerOffsets
 from pipelines.lineage.offset_comparison import (
     KINDS,
     BronzeOffsets,
-    Cause,
+    DifferenceCause,
     Kind,
     OffsetDifference,
     Tail,
@@ -23,7 +23,7 @@ WHOLE = BronzeOffsets(0, 99)
 HOLES = replace(WHOLE, holes=((10, 12),))
 
 
-def in_short(found: list[OffsetDifference]) -> list[tuple[Cause, int, int, int]]:
+def in_short(found: list[OffsetDifference]) -> list[tuple[DifferenceCause, int, int, int]]:
     return [(each.cause, each.offsets, each.first, each.last) for each in found]
 
 
@@ -117,7 +117,7 @@ def test_each_difference_is_named_once(
     kept: dict[int, BrokerOffsets],
     held: dict[int, BronzeOffsets],
     habits: TopicPolicy,
-    expected: list[tuple[Cause, int, int, int]],
+    expected: list[tuple[DifferenceCause, int, int, int]],
 ) -> None:
     found = compare_offsets(kept, held, habits, {})
     assert in_short(found) == expected
@@ -148,7 +148,7 @@ def test_each_difference_is_named_once(
     ],
 )
 def test_what_was_read_behind_the_last_record_of_bronze_is_lost_or_no_record(
-    held: dict[int, BronzeOffsets], tail: Tail, expected: list[tuple[Cause, int, int, int]]
+    held: dict[int, BronzeOffsets], tail: Tail, expected: list[tuple[DifferenceCause, int, int, int]]
 ) -> None:
     found = compare_offsets(KEPT, held, TopicPolicy(), {0: tail})
     assert in_short(found) == expected
@@ -182,7 +182,7 @@ def test_holes_are_named_where_bronze_has_records_around_them() -> None:
 
 
 def test_each_cause_is_counted_and_some_are_alarms() -> None:
-    assert set(KINDS) == set(get_args(Cause))
+    assert set(KINDS) == set(get_args(DifferenceCause))
     assert set(KINDS.values()) == set(get_args(Kind))
     counted = {cause: OffsetDifference(0, cause, 1, 0, 0) for cause in KINDS}
     assert {(cause, each.kind) for cause, each in counted.items() if each.alarm} == {
