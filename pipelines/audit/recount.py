@@ -159,8 +159,8 @@ def _recurring(contract: DataContract, examples: int) -> list[Column]:
             for path, key in parts
         )
         order = f"struct({', '.join(map(name, names))})"
-        few = f"min_by(concat_ws(', ', {', '.join(texts)}), {order}, {examples}) FILTER (WHERE {UNDECIDED})"
-        columns.append(F.expr(few).alias("recurring"))
+        first_keys = f"min_by(concat_ws(', ', {', '.join(texts)}), {order}, {examples})"
+        columns.append(F.expr(f"{first_keys} FILTER (WHERE {UNDECIDED})").alias("recurring"))
     return columns
 
 

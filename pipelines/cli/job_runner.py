@@ -224,8 +224,8 @@ def outcome_of(
         stop_request.listen()
         outcome = {"status": "done", **work(), "exit_code": 0}
     except OncelakeError as error:
-        told = error.summary if isinstance(error, JobFailed) else {}
-        outcome = _failed(str(error), error.exit_code) | told
+        summary = error.summary if isinstance(error, JobFailed) else {}
+        outcome = _failed(str(error), error.exit_code) | summary
         _tell(str(error), log_format)
     except KeyboardInterrupt:
         stop_request.to_stop = True

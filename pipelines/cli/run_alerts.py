@@ -118,7 +118,7 @@ class RunAlerts:
             result: what the evaluation printed.
         """
         known, config = self.evaluations[name.pipeline], self.configs[name.pipeline]
-        raised = result.told.get("alerts")
+        raised = result.printed.get("alerts")
         if result.failure:
             _log.warning("%s: the lag was not evaluated: %s", name, result.failure)
             known = replace(known, failed=known.failed + 1)

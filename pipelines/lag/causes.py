@@ -50,13 +50,13 @@ _RECENT_BATCHES: Final = 10
 
 def diagnose(facts: StageFacts) -> Diagnosis:
     """Name the cause of a stage's lag, by what is known of the stage."""
-    found = next((found for rule in _RULES if (found := rule(facts))), None)
-    if found is None:
-        found = Diagnosis("unknown", (_records_left(facts),), 0.0, "read_log")
+    diagnosis = next((each for rule in _RULES if (each := rule(facts))), None)
+    if diagnosis is None:
+        diagnosis = Diagnosis("unknown", (_records_left(facts),), 0.0, "read_log")
     danger = _retention(facts)
-    if danger and found.cause != "retention":
-        return replace(found, symptoms=(*found.symptoms, *danger.symptoms))
-    return found
+    if danger and diagnosis.cause != "retention":
+        return replace(diagnosis, symptoms=(*diagnosis.symptoms, *danger.symptoms))
+    return diagnosis
 
 
 def _symptom(kind: SymptomKind, **figures: Figure) -> Symptom:
@@ -114,8 +114,8 @@ def _failed(facts: StageFacts) -> Diagnosis | None:
     if stream is None or stream.failure is None:
         return None
     ago_s = (facts.at - (stream.ended_at or stream.written_at)).total_seconds()
-    found = (_symptom("run_ended", ago_s=ago_s), _symptom("run_failed", failure=stream.failure))
-    return Diagnosis("stopped", found, 1.0, "fix_and_start")
+    symptoms = (_symptom("run_ended", ago_s=ago_s), _symptom("run_failed", failure=stream.failure))
+    return Diagnosis("stopped", symptoms, 1.0, "fix_and_start")
 
 
 def _died(facts: StageFacts) -> Diagnosis | None:
@@ -125,9 +125,9 @@ def _died(facts: StageFacts) -> Diagnosis | None:
     silent = (facts.at - stream.written_at).total_seconds()
     if silent <= _WRITTEN_S or facts.is_alive:
         return None
-    found = _symptom("process_silent", process=stream.pid, host=stream.host, ago_s=silent)
+    silence = _symptom("process_silent", process=stream.pid, host=stream.host, ago_s=silent)
     gone = (_symptom("process_gone"),) if facts.is_alive is False else ()
-    return Diagnosis("stopped", (found, *gone), 1.0 if gone else 0.8, "start_if_gone")
+    return Diagnosis("stopped", (silence, *gone), 1.0 if gone else 0.8, "start_if_gone")
 
 
 def _stuck(facts: StageFacts) -> Diagnosis | None:
@@ -169,8 +169,8 @@ def _never_ran(facts: StageFacts) -> Diagnosis | None:
     since = (facts.at - facts.planned_at).total_seconds()
     if since <= _WRITTEN_S or not facts.records:
         return None
-    found = (_symptom("no_figures"), _symptom("micro_batch_planned", ago_s=since))
-    return Diagnosis("stopped", found, 0.5, "start_if_not_running")
+    symptoms = (_symptom("no_figures"), _symptom("micro_batch_planned", ago_s=since))
+    return Diagnosis("stopped", symptoms, 0.5, "start_if_not_running")
 
 
 def _open_transaction(facts: StageFacts) -> Diagnosis | None:
@@ -189,11 +189,11 @@ def _retention(facts: StageFacts) -> Diagnosis | None:
         return None
     worst = min(endangered, key=lambda each: each.retention_s or 0.0)
     catch_up = worst.catch_up_s
-    found = (
+    symptoms = (
         _symptom("soon_deleted", partition=worst.partition, deleted_s=worst.retention_s or 0.0),
         _symptom("read_in", read_s=catch_up) if catch_up else _symptom("no_catch_up"),
     )
-    return Diagnosis("retention", found, 0.9, "raise_retention")
+    return Diagnosis("retention", symptoms, 0.9, "raise_retention")
 
 
 def _is_endangered(lag: PartitionLag, keeps_s: float) -> bool:
@@ -224,8 +224,8 @@ def _executors(facts: StageFacts) -> Diagnosis | None:
     wanted, stream = facts.wanted_executors, facts.stream
     if not wanted or not stream or stream.executors >= wanted:
         return None
-    few = _symptom("few_executors", executors=stream.executors, wanted=wanted)
-    return Diagnosis("executors", (few,), 0.9, "check_cluster_manager")
+    symptom = _symptom("few_executors", executors=stream.executors, wanted=wanted)
+    return Diagnosis("executors", (symptom,), 0.9, "check_cluster_manager")
 
 
 def _gc(facts: StageFacts) -> Diagnosis | None:
@@ -254,8 +254,8 @@ def _hot_partition(facts: StageFacts) -> Diagnosis | None:
     share, fair = hot.records / total, 1 / len(lags)
     if share < max(_HOT_SHARE, min(2 * fair, 0.9)):
         return None
-    found = _symptom("hot_partition", partition=hot.partition, share=share, fair=fair)
-    return Diagnosis("skew", (found,), 0.8, "spread_partitions")
+    symptom = _symptom("hot_partition", partition=hot.partition, share=share, fair=fair)
+    return Diagnosis("skew", (symptom,), 0.8, "spread_partitions")
 
 
 def _hot_task(facts: StageFacts) -> Diagnosis | None:
@@ -264,8 +264,8 @@ def _hot_task(facts: StageFacts) -> Diagnosis | None:
         return None
     last = long[-1]
     longest = last.tasks.longest_s if last.tasks else 0.0
-    found = _symptom("long_task", longest=longest, micro_batch=last.seconds)
-    return Diagnosis("skew", (found,), 0.7, "spread_keys")
+    symptom = _symptom("long_task", longest=longest, micro_batch=last.seconds)
+    return Diagnosis("skew", (symptom,), 0.7, "spread_keys")
 
 
 def _is_uneven(batch: BatchFigures, tasks: TaskFigures) -> bool:
@@ -281,8 +281,8 @@ def _state(facts: StageFacts) -> Diagnosis | None:
         return None
     newest = recent[-1].state
     memory = newest.memory_bytes if newest else 0
-    found = (_symptom("state_time", share=state / run), _symptom("state_memory", mib=memory / _MIB))
-    return Diagnosis("state", found, 0.8, "less_state")
+    symptoms = (_symptom("state_time", share=state / run), _symptom("state_memory", mib=memory / _MIB))
+    return Diagnosis("state", symptoms, 0.8, "less_state")
 
 
 def _small_files(facts: StageFacts) -> Diagnosis | None:
@@ -310,19 +310,19 @@ def _slow(facts: StageFacts) -> Diagnosis | None:
     if not capacity or not rate_in or capacity > _ROOM * rate_in:
         return None
     longest = longest_phase(_recent(facts), facts.stage)
-    found = (
+    symptoms = (
         _symptom("rate_at_capacity", rate=rate_in, capacity=capacity),
         _symptom("longest_phase", share=longest.share, phase=longest.phase),
     )
-    return Diagnosis("slow", found, 0.8, _FASTER[longest.phase])
+    return Diagnosis("slow", symptoms, 0.8, _FASTER[longest.phase])
 
 
 def _catching_up(facts: StageFacts) -> Diagnosis | None:
     left = facts.catch_up_s
     if not left:
         return None
-    found = (_symptom("catching_up", records=facts.records), _symptom("processed_in", processed_s=left))
-    return Diagnosis("catching_up", found, 0.8)
+    symptoms = (_symptom("catching_up", records=facts.records), _symptom("processed_in", processed_s=left))
+    return Diagnosis("catching_up", symptoms, 0.8)
 
 
 _RULES: Final[tuple[Callable[[StageFacts], Diagnosis | None], ...]] = (

@@ -43,14 +43,14 @@ def held_offsets(offsets: DataFrame, broker_offsets: Mapping[int, BrokerOffsets]
         .where("_from <= _to")
         .groupBy("_partition")
     )
-    few = f"transform(min_by(struct(_from, _to), _from, {HOLES}), _h -> array(_h._from, _h._to))"
+    first_holes = f"transform(min_by(struct(_from, _to), _from, {HOLES}), _h -> array(_h._from, _h._to))"
     counted = holes.agg(
         *(
             F.expr(text)
             for text in (
                 "sum(greatest(least(_to + 1, _since) - _from, 0)) AS gone",
                 "sum(greatest(_to + 1 - greatest(_from, _since), 0)) AS empty",
-                f"{few} AS holes",
+                f"{first_holes} AS holes",
             )
         )
     )

@@ -122,9 +122,9 @@ def first_keys(records: DataFrame, contract: DataContract, limit: int) -> DataFr
     names = contract.key_names
     order = [F.col(key).asc_nulls_last() for key in names]
     keys = records.select(*names).distinct().orderBy(*order).limit(limit)
-    few = keys.withColumnsRenamed({key: f"_few_{key}" for key in names})
-    same = [F.col(key).eqNullSafe(F.col(f"_few_{key}")) for key in names]
-    return records.join(F.broadcast(few), same, "left_semi")
+    wanted = keys.withColumnsRenamed({key: f"_wanted_{key}" for key in names})
+    same = [F.col(key).eqNullSafe(F.col(f"_wanted_{key}")) for key in names]
+    return records.join(F.broadcast(wanted), same, "left_semi")
 
 
 class TraceLimits(NamedTuple):

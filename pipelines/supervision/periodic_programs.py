@@ -50,11 +50,11 @@ class RunResult:
     """What came of a run.
 
     Attributes:
-        told: the JSON object that it printed; empty if it printed none.
+        printed: the JSON object that it printed; empty if it printed none.
         failure: why it failed; None if it did not.
     """
 
-    told: Mapping[str, Any]
+    printed: Mapping[str, Any]
     failure: str | None = None
 
 
@@ -145,11 +145,11 @@ class RepeatedPrograms:
 
 
 def _result(line: str, code: int, said: str | None) -> RunResult:
-    told = dict[str, Any]()
+    printed = dict[str, Any]()
     # A process that was killed has printed nothing, or half a line.
     with suppress(ValueError, RecursionError):
-        found = json.loads(line)
-        told = found if isinstance(found, dict) else {}
-    if code == 0 and told:
-        return RunResult(told)
-    return RunResult(told, str(told.get("error") or said or f"exit code {code}"))
+        document = json.loads(line)
+        printed = document if isinstance(document, dict) else {}
+    if code == 0 and printed:
+        return RunResult(printed)
+    return RunResult(printed, str(printed.get("error") or said or f"exit code {code}"))

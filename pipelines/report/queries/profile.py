@@ -75,7 +75,7 @@ def quarantine_reasons(
         values: whether the records' values may be shown.
     """
     order = Window.partitionBy("_reason").orderBy("_topic", "_partition", "_offset")
-    few = (
+    first_records = (
         bad.withColumn("_n", F.row_number().over(order))
         .where(F.col("_n") <= examples)
         .orderBy("_reason", "_n")
@@ -83,7 +83,7 @@ def quarantine_reasons(
     examples_by_reason: dict[str, list[QuarantineExample]] = {}
     preview = (F.substring("value", 1, _PREVIEW_BYTES) if values else F.lit(None)).alias("value")
     for row in small_rows(
-        few.select(
+        first_records.select(
             "_reason",
             "_topic",
             "_partition",

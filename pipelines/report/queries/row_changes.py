@@ -70,8 +70,8 @@ def sampled_changes(
         counted = small_rows(differences.groupBy(CHANGE).count())
         counts = {row[CHANGE]: row["count"] for row in counted}
         in_order = f"row_number() OVER (PARTITION BY {CHANGE} ORDER BY {', '.join(map(name, keys))})"
-        few = differences.selectExpr("*", f"{in_order} AS {_NTH}").where(f"{_NTH} <= {limit}")
-        samples = tuple(_samples(before, after, few, contract)) if counts and limit else ()
+        sampled = differences.selectExpr("*", f"{in_order} AS {_NTH}").where(f"{_NTH} <= {limit}")
+        samples = tuple(_samples(before, after, sampled, contract)) if counts and limit else ()
     finally:
         differences.unpersist()
     added, removed, changed = (counts.get(change, 0) for change in get_args(RowChange))
@@ -79,9 +79,9 @@ def sampled_changes(
 
 
 def _samples(
-    before: DataFrame, after: DataFrame, few: DataFrame, contract: DataContract
+    before: DataFrame, after: DataFrame, sampled: DataFrame, contract: DataContract
 ) -> Iterator[ChangedRow]:
-    old, new = (_shown(rows, few, contract) for rows in (before, after))
+    old, new = (_shown(rows, sampled, contract) for rows in (before, after))
     places = get_args(RowChange)
     for change, nth in sorted(old.keys() | new.keys(), key=lambda at: (places.index(at[0]), at[1])):
         was, is_now = old.get((change, nth)), new.get((change, nth))
@@ -96,14 +96,14 @@ def _samples(
         )
 
 
-def _shown(rows: DataFrame, few: DataFrame, contract: DataContract) -> dict[tuple[RowChange, int], Any]:
+def _shown(rows: DataFrame, sampled: DataFrame, contract: DataContract) -> dict[tuple[RowChange, int], Any]:
     """Return what may be shown of the rows that a sample is made of, by sort and place."""
     parts = list(leaves(contract.schema))
     kinds = dict(parts)
     texts = ", ".join(text_of(contract, path, kind) for path, kind in parts)
     hashes = ", ".join(fingerprint(name(path), kind) for path, kind in parts)
     key = ", ".join(text_of(contract, path, kinds[path]) for path in contract.key)
-    chosen = with_key_columns(rows, contract).join(F.broadcast(few), list(contract.key_names))
+    chosen = with_key_columns(rows, contract).join(F.broadcast(sampled), list(contract.key_names))
     shown = chosen.selectExpr(
         CHANGE,
         _NTH,

@@ -98,25 +98,25 @@ def lateness(counts: Iterable[LatenessCount]) -> tuple[LatenessBucket, ...]:
     )
 
 
-def comparison(verdict: Verdict, found: SampledChanges | Withheld | None) -> Comparison | None:
+def comparison(verdict: Verdict, changes: SampledChanges | Withheld | None) -> Comparison | None:
     """Say what a rebuild changed; None if nobody had certified the day before.
 
     Args:
         verdict: the verdict on the day.
-        found: the rows that differ, or why they are not shown, as `row_changes.changes` gives them.
+        changes: the rows that differ, or why they are not shown, as `row_changes.changes` gives them.
     """
-    if verdict.previous_version is None or found is None:
+    if verdict.previous_version is None or changes is None:
         return None
-    changes = found if isinstance(found, SampledChanges) else None
-    counts = changes or verdict
+    sampled = changes if isinstance(changes, SampledChanges) else None
+    counts = sampled or verdict
     return Comparison(
         previous_version=verdict.previous_version,
         batch_version=verdict.batch_version,
         added=counts.added,
         removed=counts.removed,
         changed=counts.changed,
-        samples=changes.samples if changes else (),
-        gone=None if isinstance(found, SampledChanges) else _withheld(found, verdict.previous_version),
+        samples=sampled.samples if sampled else (),
+        gone=None if isinstance(changes, SampledChanges) else _withheld(changes, verdict.previous_version),
     )
 
 

@@ -152,4 +152,4 @@ def test_the_end_ends_a_run_that_ignores_it(programs: Programs) -> None:
 def test_streams_come_first(programs: Programs) -> None:
     programs.repeat(flights="time.sleep(0.5); print('{\"niceness\": %d}' % os.nice(0))")
     wait_until(lambda: bool(programs.of("flights")), "a run", WITHIN_S)
-    assert programs.of("flights")[0].told["niceness"] == 10
+    assert programs.of("flights")[0].printed["niceness"] == 10
