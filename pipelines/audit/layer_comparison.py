@@ -115,8 +115,8 @@ def layer_differences(
     # Not broadcast: there are as many as micro-batches since the first record of the days.
     behind = watermarks(layers.newest_events, limits.delay)
     both = both.join(behind, "_ingested_at", "left").crossJoin(F.broadcast(reached))
-    kept_out = layers.quarantine.select(_coordinates().alias("_q")).distinct()
-    both = both.join(kept_out, F.col("_s").isNull() & (F.col("_b") == F.col("_q")), "left")
+    quarantined = layers.quarantine.select(_coordinates().alias("_q")).distinct()
+    both = both.join(quarantined, F.col("_s").isNull() & (F.col("_b") == F.col("_q")), "left")
     both = _with_remembered(both, layers.speed, contract)
     verdict = _verdict(contract.event_time)
     day = F.coalesce(F.col(EVENT_DATE), F.col(OTHER_DAY)).alias("_day")

@@ -33,7 +33,7 @@ class Facts:
         column: in which column it does not.
         in_speed: whether the speed layer has it.
         in_batch: whether the batch layer has it, at the certified version.
-        aside: what the quarantine says of it: `_status`, `_reason`, `_column`, `_contract_version`.
+        quarantined_as: what the quarantine says of it: `_status`, `_reason`, `_column`, `_contract_version`.
         certified: whether its event day is certified.
         reading: 1, or how many times it had been read from Kafka when it came into bronze once more.
         best: whether it wins its key.
@@ -61,7 +61,7 @@ class Facts:
     column: str | None
     in_speed: bool
     in_batch: bool
-    aside: Mapping[str, Any] | None
+    quarantined_as: Mapping[str, Any] | None
     certified: bool
     reading: int
     best: bool
@@ -77,7 +77,11 @@ class Facts:
     @property
     def layers(self) -> tuple[str, ...]:
         """The tables that hold the record."""
-        holds = {"speed": self.in_speed, "batch": self.in_batch, "quarantine": self.aside is not None}
+        holds = {
+            "speed": self.in_speed,
+            "batch": self.in_batch,
+            "quarantine": self.quarantined_as is not None,
+        }
         return ("bronze", *(layer for layer, has in holds.items() if has))
 
 
@@ -106,7 +110,7 @@ def fate(facts: Facts, contract: DataContract) -> Outcome:
         reason = f"row of the batch layer{_dropped(facts) if dropped else ''}"
         return Outcome("late" if dropped else "winner", reason)
     speed_lacks_it = not facts.in_speed and facts.speed_copy is None
-    if facts.certified and not (facts.aside and speed_lacks_it):
+    if facts.certified and not (facts.quarantined_as and speed_lacks_it):
         reason = f"{facts.event_day} is certified without it: it came later, or a rule was changed"
         return Outcome("late", f"{reason}; the next rebuild of the day makes it the row")
     return _explained(facts) if speed_lacks_it else _in_speed(facts)
@@ -121,11 +125,11 @@ def _explained(facts: Facts) -> Outcome:
     """Explain why the speed layer lacks the event, as the audit of its day would."""
     late = quarantined = pending = remembered = None
     # What the stream has refused, or has not read, it has not held against its watermark.
-    if facts.behind and not facts.unread and not facts.aside:
+    if facts.behind and not facts.unread and not facts.quarantined_as:
         late = f"{_WOULD_BE}{_dropped(facts)}"
-    if facts.aside:
+    if facts.quarantined_as:
         advice = "valid by the current contract: quarantine replay, or a rebuild"
-        quarantined = f"{_refused(facts.aside)}; {advice}"
+        quarantined = f"{_refused(facts.quarantined_as)}; {advice}"
     if facts.beyond:
         pending = f"{_WOULD_BE}; the speed layer has not read that far"
     if facts.key_in_speed is not None:
@@ -166,21 +170,21 @@ def _dropped(facts: Facts) -> str:
 
 def _broken(facts: Facts) -> str:
     fault = f"{facts.reason}{f' {facts.column}' if facts.column else ''}"
-    if facts.aside is None:
+    if facts.quarantined_as is None:
         return (
             f"{fault}; not in the quarantine table: the speed layer has not read that far, or rules changed"
         )
-    status = facts.aside["_status"]
+    status = facts.quarantined_as["_status"]
     return (
         f"{fault} ({status})"
-        if facts.aside["_reason"] == facts.reason
-        else f"{fault}; {_refused(facts.aside)}"
+        if facts.quarantined_as["_reason"] == facts.reason
+        else f"{fault}; {_refused(facts.quarantined_as)}"
     )
 
 
-def _refused(aside: Mapping[str, Any]) -> str:
-    column = f" {aside['_column']}" if aside["_column"] else ""
-    return f"{aside['_reason']}{column} by contract {aside['_contract_version']} ({aside['_status']})"
+def _refused(entry: Mapping[str, Any]) -> str:
+    column = f" {entry['_column']}" if entry["_column"] else ""
+    return f"{entry['_reason']}{column} by contract {entry['_contract_version']} ({entry['_status']})"
 
 
 def _coordinates(facts: Facts) -> Place:

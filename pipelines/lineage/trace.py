@@ -163,7 +163,7 @@ def traced(
     marked = marked.crossJoin(F.broadcast(layers.reached))
     marked = _held_by(marked, layers.speed, "_in_speed")
     marked = _held_by(marked, layers.batch, "_in_batch")
-    marked = marked.join(_put_aside(layers.quarantine, records), list(COORDINATES), "left")
+    marked = marked.join(_quarantined(layers.quarantine, records), list(COORDINATES), "left")
     near, of_key = neighbours(contract, limits.horizon_days), Window.partitionBy(*contract.key_names)
     order = F.struct(*order_columns(contract), _HASHES)
     day = F.unix_date(EVENT_DATE).alias("day")
@@ -206,7 +206,7 @@ def _facts(contract: DataContract) -> list[str]:
         f"{ERROR}.column AS column",
         "_in_speed AS in_speed",
         "_in_batch AS in_batch",
-        "_aside AS aside",
+        "_quarantined_as AS quarantined_as",
         "_certified AS certified",
         "_reading AS reading",
         f"coalesce({VALID} AND _best.o <=> _order, false) AS best",
@@ -249,9 +249,9 @@ def _held_by(records: DataFrame, layer: DataFrame, flag: str) -> DataFrame:
     return joined.withColumn(flag, F.coalesce(flag, F.lit(False)))
 
 
-def _put_aside(quarantine: DataFrame, records: DataFrame) -> DataFrame:
+def _quarantined(quarantine: DataFrame, records: DataFrame) -> DataFrame:
     """Return, for each record in quarantine, what was last written down of it."""
     places = records.select(*COORDINATES).distinct()
     fate = ("_status", "_reason", "_column", "_contract_version")
-    last = F.expr(f"max_by(struct({', '.join(fate)}), _tried_at) AS _aside")
+    last = F.expr(f"max_by(struct({', '.join(fate)}), _tried_at) AS _quarantined_as")
     return quarantine.join(places, list(COORDINATES), "left_semi").groupBy(*COORDINATES).agg(last)

@@ -191,7 +191,7 @@ class _Job:
                     with part_of_writing("quarantine"):
                         sent = aside.rows()
                         bad = self._broken(rows) if sent is None else sent
-                        self._put_aside(bad, batch, broken, draft)
+                        self._quarantine(bad, batch, broken, draft)
                 except Exception:
                     if draft:
                         draft.transaction.discard()
@@ -216,7 +216,7 @@ class _Job:
             raise _NewPlan("the micro-batch itself, kept")
         return routes.where(F.col(BAD).isNotNull())
 
-    def _put_aside(self, rows: DataFrame, batch: int, broken: int, draft: DraftedRows | None) -> None:
+    def _quarantine(self, rows: DataFrame, batch: int, broken: int, draft: DraftedRows | None) -> None:
         """Write the broken records of a micro-batch, unless there are too many."""
         config = self.pipeline.config
         # What an earlier try has written was not too many.

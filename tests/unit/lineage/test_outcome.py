@@ -14,7 +14,7 @@ from pipelines.lineage.searches import Searched
 from pipelines.steps.explain import Explained, ExplainedRecord
 
 PLACE = {"_topic": "flights", "_partition": 1, "_offset": 7}
-ASIDE = {"_status": "open", "_reason": "rule_failed", "_column": "dest", "_contract_version": "0.9"}
+QUARANTINED = {"_status": "open", "_reason": "rule_failed", "_column": "dest", "_contract_version": "0.9"}
 # A sound record that wins its key, on an uncertified day, and that only bronze has.
 WINS = Facts(
     key=("UA", "1", "EWR", "2013-01-01 10:15:00 UTC"),
@@ -31,7 +31,7 @@ WINS = Facts(
     column=None,
     in_speed=False,
     in_batch=False,
-    aside=None,
+    quarantined_as=None,
     certified=False,
     reading=1,
     best=True,
@@ -50,7 +50,7 @@ BROKEN = replace(WINS, valid=False, best=False, reason="rule_failed", column="de
 
 HOLDS: dict[Explanation, dict[str, Any]] = {
     "late": {"behind": True},
-    "quarantined": {"aside": ASIDE},
+    "quarantined": {"quarantined_as": QUARANTINED},
     "pending": {"beyond": True},
     "remembered": {"key_in_speed": PLACE},
 }
@@ -82,8 +82,12 @@ def test_of_several_explanations_the_first_by_precedence_is_told(contract: DataC
             "remembered",
             "had flights-1 @ 7 of this key and took it for a copy",
         ),
-        (replace(WINS, aside=ASIDE), "quarantined", "rule_failed dest by contract 0.9 (open); valid by"),
-        (replace(WINS, aside=ASIDE, in_speed=True), "winner", "readers have it"),
+        (
+            replace(WINS, quarantined_as=QUARANTINED),
+            "quarantined",
+            "rule_failed dest by contract 0.9 (open); valid by",
+        ),
+        (replace(WINS, quarantined_as=QUARANTINED, in_speed=True), "winner", "readers have it"),
         (replace(WINS, certified=True, in_batch=True), "winner", "row of the batch layer"),
         (
             replace(WINS, certified=True, in_batch=True, behind=True),
@@ -96,9 +100,9 @@ def test_of_several_explanations_the_first_by_precedence_is_told(contract: DataC
         (replace(LOSES, in_speed=True), "duplicate", "readers have this copy from the speed layer until"),
         (replace(LOSES, in_batch=True, certified=True), "duplicate", "row of the batch layer until"),
         (replace(LOSES, differing=(1, 9)), "conflict", "with flights-1 @ 7, which wins; differs in flight,"),
-        (replace(BROKEN, aside=ASIDE), "quarantined", "rule_failed dest (open)"),
+        (replace(BROKEN, quarantined_as=QUARANTINED), "quarantined", "rule_failed dest (open)"),
         (
-            replace(BROKEN, reason="wrong_type", aside=ASIDE),
+            replace(BROKEN, reason="wrong_type", quarantined_as=QUARANTINED),
             "quarantined",
             "wrong_type dest; rule_failed dest by",
         ),
