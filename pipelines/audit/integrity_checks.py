@@ -235,8 +235,8 @@ def _keys_come_to_an_end(audited: AuditedDays, day: date) -> Observation | None:
         _failed(facts.undecided > 0),
         f"{facts.undecided:,} keys recur day after day, for longer than a run looks",
         "copies of a key lie on a few days",
-        f"{named}A key that recurs daily is no dedup key: let it name the event, e.g. primaryKey on the event"
-        " time as well. If copies do come for so long: a higher batch.chain_horizons",
+        f"{named}A key that recurs daily does not identify an event. Add the event time to primaryKey; or, if"
+        " producers do send copies for so long, raise batch.chain_horizons",
     )
 
 
@@ -264,13 +264,14 @@ def _layers_agree(audited: AuditedDays, day: date) -> Observation | None:
 def _why_layers_differ(difference: LayerDifference) -> str:
     if difference.missing or difference.extra:
         return (
-            "if speed.watermark_delay, decode.max_future or the contract's rules were changed since:"
-            " audit.layer_differences: warn"
+            "if speed.watermark_delay, decode.max_future or the contract's rules were changed since, set"
+            " audit.layer_differences to warn"
         )
     if difference.pending:
         return "the speed layer has not read all of bronze yet"
     return (
-        "a key recurs while the state of the speed layer still holds it; with this run readers get the events"
+        "a key recurs while the state of the speed layer still holds it; readers get these events as soon as"
+        " the day is certified"
     )
 
 
@@ -346,7 +347,8 @@ def _clusters_asked(audited: AuditedDays) -> Observation | None:
         _warned(bool(not_asked)),
         f"not asked: {', '.join(not_asked) or 'none'}",
         "each cluster asked",
-        "retired: true says that it is lost for good; what it has and bronze lacks is in no certified day",
+        "set retired to false for a cluster that is not lost for good; records that it has and bronze lacks"
+        " are in no certified day",
     )
 
 
