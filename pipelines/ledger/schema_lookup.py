@@ -16,7 +16,7 @@ from pipelines.formats.registered_formats import format_of_kind, names_schemas
 from pipelines.ledger.writer_schemas import NO_ID, UNKNOWN, UNREADABLE, answers, fitting, keep, kept_schemas
 from pipelines.registry.schema_registry import open_registry, registry_of
 from pipelines.registry.wire_format import NO_SCHEMAS, Schemas, WriterSchema, ordered_ids
-from pipelines.spark.failures import cause
+from pipelines.spark.failures import cause, first_line
 from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import literal
 
@@ -109,7 +109,8 @@ def learn(pipeline: Pipeline, ids: Iterable[str]) -> Schemas:
         Those that the registry has in the contract's format.
 
     Raises:
-        InfrastructureError: the registry does not answer; what it answered before is kept.
+        InfrastructureError: the registry does not answer; what it answered before is kept, if the lake
+            takes it.
     """
     contract = pipeline.contract
     requested = ordered_ids(ids)
@@ -124,20 +125,30 @@ def learn(pipeline: Pipeline, ids: Iterable[str]) -> Schemas:
             answered[schema_id] = (
                 _checked(pipeline.spark, schema) if schema else WriterSchema(schema_id, UNKNOWN, "")
             )
-    finally:
-        stored = kept_schemas(pipeline)
-        changed_answers = {
-            schema_id: schema for schema_id, schema in answered.items() if stored.get(schema_id) != schema
-        }
-        unknown = [schema_id for schema_id, schema in changed_answers.items() if schema.kind == UNKNOWN]
-        room = _MOST_UNKNOWN - sum(schema.kind == UNKNOWN for schema in stored.values())
-        for schema_id in unknown[max(room, 0) :]:
-            del changed_answers[schema_id]
-        if changed_answers:
-            keep(pipeline, changed_answers)
+    except InfrastructureError:
+        try:
+            _store(pipeline, answered)
+        except Exception as error:  # noqa: BLE001 - why the registry does not answer is what has to be told
+            _log.warning("what the registry answered is not kept: %s", first_line(str(error)))
+        raise
+    _store(pipeline, answered)
     usable = fitting(answered, contract)
     _log.info("asked %s for %d schemas, and can read by %d", config.identity, len(requested), len(usable))
     return usable
+
+
+def _store(pipeline: Pipeline, answered: Schemas) -> None:
+    """Keep in the lake what differs from what it has, and no more unknown ids than it has room for."""
+    stored = kept_schemas(pipeline)
+    changed_answers = {
+        schema_id: schema for schema_id, schema in answered.items() if stored.get(schema_id) != schema
+    }
+    unknown = [schema_id for schema_id, schema in changed_answers.items() if schema.kind == UNKNOWN]
+    room = _MOST_UNKNOWN - sum(schema.kind == UNKNOWN for schema in stored.values())
+    for schema_id in unknown[max(room, 0) :]:
+        del changed_answers[schema_id]
+    if changed_answers:
+        keep(pipeline, changed_answers)
 
 
 def ask_again(pipeline: Pipeline) -> None:
