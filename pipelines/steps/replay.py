@@ -41,47 +41,23 @@ from pipelines.records.dedup import (
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.rebuild import Rebuild, rebuild
 from pipelines.steps.replay_run import (
-    Replay,
+    ReplayLake,
     ReplayResult,
-    mark_rebuilt,
     put_back,
-    replay_under_lease,
     run_replay,
 )
 from pipelines.steps.serving_table import refresh_readers_or_warn
 
 
-def replay(
-    pipeline: Pipeline,
-    run_id: str,
-    selection: Selection,
-    *,
-    dry_run: bool,
-) -> Replay[DataFrame]:
-    """Decode records again by today's contract and put those that pass where they belong.
-
-    Events of days that are not certified enter the speed layer, unless their key is there. Events of
-    certified days are left to a rebuild of these days, which reads them from bronze; call `mark_replayed`
-    afterwards. What is still broken stays unresolved, with its new reason. A second replay adds nothing.
-
-    Args:
-        pipeline: The pipeline.
-        run_id: the holder of the lease meanwhile.
-        selection: which of the unresolved records.
-        dry_run: count, and change nothing.
-
-    Raises:
-        InfrastructureError: another run holds the pipeline's lease, or has taken it over.
-        SourceError: there is no quarantine yet, or the speed layer is gone, or was restored.
-    """
-    lake = _lake(pipeline, run_id, selection, dry_run=dry_run)
-    return put_back(lake, None) if dry_run else replay_under_lease(lake)
-
-
 def replay_and_rebuild(
     pipeline: Pipeline, run_id: str, selection: Selection, *, dry_run: bool
 ) -> ReplayResult[DataFrame]:
-    """Replay, then rebuild the certified days that get events, recreate the view, and mark the records.
+    """Decode records again by today's contract and put those that pass where they belong.
+
+    Events of days that are not certified enter the speed layer, unless their key is there. Events of
+    certified days come by a rebuild of these days, which reads them from bronze; then the view is recreated,
+    and their records are marked. What is still broken stays unresolved, with its new reason. A second replay
+    adds nothing.
 
     Args:
         pipeline: The pipeline.
@@ -90,19 +66,27 @@ def replay_and_rebuild(
         dry_run: Count, and change nothing.
 
     Raises:
-        InfrastructureError: As `replay`.
-        SourceError: As `replay`.
+        InfrastructureError: another run holds the pipeline's lease, or has taken it over.
+        SourceError: there is no quarantine yet, or the speed layer is gone, or was restored.
     """
-    lake = _lake(pipeline, run_id, selection, dry_run=dry_run)
+    lake = replay_lake(pipeline, run_id, selection, dry_run=dry_run)
     return ReplayResult(put_back(lake, None), Rebuild({}), []) if dry_run else run_replay(lake)
 
 
-def mark_replayed(pipeline: Pipeline, done: Replay[DataFrame], days: Sequence[date]) -> None:
-    """Mark the records of these days, which were rebuilt and certified, as replayed."""
-    mark_rebuilt(_Lake(pipeline, "mark", Selection()), done, days)
+def replay_lake(
+    pipeline: Pipeline, run_id: str, selection: Selection, *, dry_run: bool
+) -> ReplayLake[DataFrame]:
+    """Return the tables as a replay uses them; make those that it writes to, unless nothing is to change.
 
+    Args:
+        pipeline: The pipeline.
+        run_id: The holder of the lease of the replay.
+        selection: Which of the unresolved records.
+        dry_run: Whether nothing is to change.
 
-def _lake(pipeline: Pipeline, run_id: str, selection: Selection, *, dry_run: bool) -> "_Lake":
+    Raises:
+        SourceError: As `replay_and_rebuild`.
+    """
     require_table(pipeline, "quarantine")
     if not dry_run:
         refuse_lost_speed(pipeline)

@@ -35,7 +35,6 @@ from pipelines.steps import speed as speed_layer
 from pipelines.steps.forget import Forgotten, ForgottenCounts
 from pipelines.steps.maintain import maintain
 from pipelines.steps.nightly import nightly
-from pipelines.steps.replay import replay
 from pipelines.steps.speed import SpeedCounts
 from pipelines.steps.validate import validate
 from tests.support.accidents import dying
@@ -59,6 +58,7 @@ from tests.support.forgotten_lakes import (
 from tests.support.lake_copies import copied, lake_in, put_back
 from tests.support.lakes import Lake
 from tests.support.nights import LATER, ONE, THREE, TWO, on, run, stream
+from tests.support.replays import replay
 
 
 @dataclass(frozen=True)

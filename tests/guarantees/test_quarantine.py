@@ -34,19 +34,19 @@ from pipelines.ledger.quarantine import Selection
 from pipelines.ledger.replayed_records import judge_again
 from pipelines.records.decode import decode
 from pipelines.spark.session import forget_tables
-from pipelines.steps import replay as step
 from pipelines.steps.nightly import nightly
 from pipelines.steps.quarantine import discard, examples, summarise
 from pipelines.steps.rebuild import rebuild
-from pipelines.steps.replay import mark_replayed
 from pipelines.steps.replay_run import Replay, ReplayCounts
 from pipelines.steps.serving import read_serving
+from tests.support import replays
 from tests.support.accidents import dying, once
 from tests.support.certified_days import certify
 from tests.support.engines import by_delta_rs
 from tests.support.lake_copies import copied, lake_in
 from tests.support.lakes import EPOCH, Lake, Record, flight
 from tests.support.nights import ONE, TWO, on, stream
+from tests.support.replays import mark_replayed
 
 UNRESOLVED = Selection()
 FAR: dict[str, Any] = {"distance": 4963.0}
@@ -87,7 +87,7 @@ def with_contract(lake: Lake, contract: DataContract) -> Lake:
 
 
 def replay(lake: Lake, selection: Selection = UNRESOLVED, *, dry_run: bool = False) -> Replay[DataFrame]:
-    return step.replay(lake.pipeline, "replay", selection, dry_run=dry_run)
+    return replays.replay(lake.pipeline, "replay", selection, dry_run=dry_run)
 
 
 def numbers(rows: DataFrame) -> list[int]:

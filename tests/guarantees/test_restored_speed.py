@@ -21,10 +21,10 @@ from pipelines.ledger.quarantine import Selection
 from pipelines.spark.checkpoints import note_path, query_files
 from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.maintain import maintain
-from pipelines.steps.replay import replay
 from tests.support.delta_rows import rows_in
 from tests.support.lakes import Lake
 from tests.support.nights import on, stream
+from tests.support.replays import replay
 
 pytestmark = pytest.mark.usefixtures("two_partitions")
 

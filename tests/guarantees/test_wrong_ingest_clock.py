@@ -15,10 +15,10 @@ from pipelines.ledger.quarantine import Selection
 from pipelines.records.decode import ERROR
 from pipelines.retention.removal import first_offsets_kept
 from pipelines.steps.nightly import nightly
-from pipelines.steps.replay import replay
 from pipelines.steps.serving import read_serving
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, on, run, stream
+from tests.support.replays import replay
 
 TEN = datetime(2013, 1, 1, 10, tzinfo=UTC)
 

@@ -29,11 +29,11 @@ from pipelines.nightly.verdicts import NightFailed
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.maintain import maintain
 from pipelines.steps.nightly import nightly
-from pipelines.steps.replay import mark_replayed, replay
 from pipelines.steps.serving import read_serving
 from pipelines.steps.speed import speed
 from tests.support.accidents import dying
 from tests.support.lakes import Lake, Record, flight
+from tests.support.replays import mark_replayed, replay
 
 DAYS = [date(2013, 1, n) for n in (1, 2, 3)]
 HORIZON = 1

@@ -32,7 +32,6 @@ from pipelines.steps.maintain import maintain
 from pipelines.steps.publish import diagnose_publishing, publish, publishing_status
 from pipelines.steps.publish_days import publish_days
 from pipelines.steps.publish_reset import reset_publishing
-from pipelines.steps.replay import replay
 from pipelines.steps.speed import speed
 from tests.support.accidents import once
 from tests.support.cli_calls import outcome
@@ -42,6 +41,7 @@ from tests.support.lakes import Lake, clean_log, compact_and_vacuum, flight
 from tests.support.processes import BRIEF_SETTINGS, Job, start_job
 from tests.support.published import sent_by
 from tests.support.readers import messages_of
+from tests.support.replays import replay
 
 FIRST = (1, 2, 3)
 TABLES_OF_SPEED: tuple[Literal["speed", "quarantine"], ...] = ("speed", "quarantine")
