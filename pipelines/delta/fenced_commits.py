@@ -1,9 +1,9 @@
 """Commits to Delta tables that a run can only make while no later run has taken over.
 
 Delta keeps for each `txnAppId` the highest `txnVersion` that a table has taken. A commit with a lower one
-fails: where it was begun before the higher one was taken, with `ConcurrentTransactionException`, else Delta
-leaves it out **without a word**, so here each commit is looked for in the table's history afterwards.
-What has no such option, as `RESTORE` has none, is made by a transaction of Delta's own classes.
+that was begun before the higher one was taken fails with `ConcurrentTransactionException`. One that is begun
+later is refused here before it writes; a command of Delta leaves it out and does not say so. So each commit
+is looked for in the table's history afterwards.
 """
 
 import time

@@ -119,12 +119,13 @@ def rows_deleted(
 
 
 def write_fenced(table: FencedTable, save: Callable[[], None], stamp: Stamp) -> int:
-    """Write to a table by a command of Delta that takes a stamp's number; return the version that it made.
+    """Make a commit that carries a stamp, and look for it; return the version that it made.
 
     Args:
         table: the table.
-        save: runs the command, which writes nothing, without a word, if the table knows the number.
-        stamp: what its commit carries.
+        save: makes the commit. A command of Delta writes nothing, and does not say so, if the table knows the
+            number of the stamp or a later one.
+        stamp: what the commit carries.
 
     Raises:
         StaleEpoch: a later epoch has claimed the table. Nothing was written.
