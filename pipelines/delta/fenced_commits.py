@@ -135,17 +135,17 @@ def replace_rows_fenced(rows: DataFrame, table: str, replaced: ReplacedRows, sta
     Raises:
         As `replace_days_fenced`.
     """
-    spark = rows.sparkSession
+    spark, condition = rows.sparkSession, " AND ".join(f"({each})" for each in replaced.conditions)
 
     def save() -> None:
         transaction = _begin(spark, table, stamp)
         removed = transaction.removed_rows(replaced)
         if removed is None:
-            _replace_where(rows, table, replaced.condition, stamp)
+            _replace_where(rows, table, condition, stamp)
             return
         transaction.write(rows)
         transaction.require_written_in_place_of(replaced)
-        transaction.commit(removed, stamp, "Overwrite", replaced.condition)
+        transaction.commit(removed, stamp, "Overwrite", condition)
 
     return write_fenced(_Table(spark, table), save, stamp)
 

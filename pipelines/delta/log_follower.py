@@ -79,12 +79,14 @@ class LogFollower(Generic[Sum]):
         key = (str(spark.sparkContext.applicationId), table)
         try:
             known = self._look(spark, table, snapshot, self._known.get(key))
+            is_new = known is not None and known is not self._known.get(key)
+            may_be_remembered = is_new and _may_be_remembered(spark, table, snapshot)
         except (Py4JJavaError, PySparkException):
             # Of what cannot be read Delta may need nothing, and else says so itself.
-            known = None
+            return None
         if known is None:
             return None
-        if known is not self._known.get(key) and _may_be_remembered(spark, table, snapshot):
+        if may_be_remembered:
             if len(self._known) >= _MOST_TABLES:
                 self._known.clear()
             self._known[key] = known

@@ -24,12 +24,12 @@ class ReplacedRows(Protocol):
     """Rows of a table in whose place a commit writes others."""
 
     @property
-    def condition(self) -> str:
-        """The SQL condition that holds for them."""
+    def conditions(self) -> Sequence[str]:
+        """The SQL conditions that hold for them, those on partition columns apart from others."""
 
     @property
     def partition_columns(self) -> Sequence[str]:
-        """The partition columns of a table of which `are_all` and `may_hold` can tell."""
+        """The partition columns of a table of which `are_all` can tell."""
 
     def are_all(self, file: Mapping[str, Any]) -> bool | None:
         """Return whether a file holds such rows alone; False if it holds none, None if that cannot be told.
@@ -37,9 +37,6 @@ class ReplacedRows(Protocol):
         Args:
             file: the content of an `add` action of Delta's log.
         """
-
-    def may_hold(self, file: Mapping[str, Any]) -> bool:
-        """Return whether a file that is written in their place is in one of their partitions."""
 
 
 @dataclass(frozen=True)
@@ -53,23 +50,19 @@ class RowsOfDays:
     days: Sequence[date]
 
     @property
-    def condition(self) -> str:
-        """The SQL condition that holds for them."""
-        return days_condition(self.days)
+    def conditions(self) -> Sequence[str]:
+        """The SQL conditions that hold for them, those on partition columns apart from others."""
+        return (days_condition(self.days),)
 
     @property
     def partition_columns(self) -> Sequence[str]:
-        """The partition columns of a table of which `are_all` and `may_hold` can tell."""
+        """The partition columns of a table of which `are_all` can tell."""
         return ("_event_date",)
 
     def are_all(self, file: Mapping[str, Any]) -> bool | None:
         """Return whether a file holds such rows alone; None if others have written its day in another way."""
         value = file["partitionValues"]["_event_date"]
-        return self.may_hold(file) if value is None or _DAY.fullmatch(value) else None
-
-    def may_hold(self, file: Mapping[str, Any]) -> bool:
-        """Return whether a file is of one of the days."""
-        return file["partitionValues"]["_event_date"] in self._names
+        return value in self._names if value is None or _DAY.fullmatch(value) else None
 
     @cached_property
     def _names(self) -> frozenset[str]:
@@ -91,20 +84,21 @@ class RowsOfPartition:
     above: int | None
 
     @property
-    def condition(self) -> str:
-        """The SQL condition that holds for them."""
+    def conditions(self) -> Sequence[str]:
+        """The SQL conditions that hold for them, those on partition columns apart from others."""
         of_partition = partition_condition(self.partition)
-        return of_partition if self.above is None else f"{of_partition} AND {self.column} > {self.above}"
+        return (of_partition,) if self.above is None else (of_partition, f"{self.column} > {self.above}")
 
     @property
     def partition_columns(self) -> Sequence[str]:
-        """The partition columns of a table of which `are_all` and `may_hold` can tell."""
+        """The partition columns of a table of which `are_all` can tell."""
         return tuple(self.partition)
 
     def are_all(self, file: Mapping[str, Any]) -> bool | None:
         """Return whether a file holds such rows alone, by the statistics that Delta writes with it."""
-        if self.above is None or not self.may_hold(file):
-            return self.may_hold(file)
+        is_of_partition = file["partitionValues"] == self.partition
+        if self.above is None or not is_of_partition:
+            return bool(is_of_partition)
         statistics = json.loads(file.get("stats") or "{}")
         lowest, highest = (statistics.get(name, {}).get(self.column) for name in ("minValues", "maxValues"))
         has_nulls = statistics.get("nullCount", {}).get(self.column) != 0
@@ -113,7 +107,3 @@ class RowsOfPartition:
         if highest <= self.above:
             return False
         return True if lowest > self.above else None
-
-    def may_hold(self, file: Mapping[str, Any]) -> bool:
-        """Return whether a file is of the partition."""
-        return bool(file["partitionValues"] == self.partition)

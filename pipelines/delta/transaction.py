@@ -145,9 +145,11 @@ class Transaction:
         if any(are_all is None for _, _, are_all in replaced):
             return None
         session: Any = self.spark._jsparkSession
-        condition = session.sessionState().sqlParser().parseExpression(rows.condition)
+        parser = session.sessionState().sqlParser()
+        # Each one by itself: of one that names other columns as well, Delta would heed no partition.
+        conditions = [parser.parseExpression(condition) for condition in rows.conditions]
         # The defaults of Delta's own `filterFiles`.
-        self._inner.trackReadPredicates(scala_seq(self.spark, [condition]), False, True)
+        self._inner.trackReadPredicates(scala_seq(self.spark, conditions), False, True)
         self._inner.trackFilesRead(scala_seq(self.spark, [file for file, _, are_all in replaced if are_all]))
         # Least and greatest values of rows that may be removed for good would be written once more.
         return [self.removed({**add, "stats": None}) for _, add, are_all in replaced if are_all]
@@ -215,17 +217,18 @@ class Transaction:
         self._written = self._inner.writeFiles(rows._jdf)
 
     def require_written_in_place_of(self, rows: ReplacedRows) -> None:
-        """Make sure that all that was written is in the partitions of the rows that it replaces.
+        """Make sure that none of the files that were written has other rows than those that it replaces.
 
         Raises:
             ValueError: it is not. Nothing is committed.
         """
         actions = (self._written.apply(number) for number in range(self._written.size()))
         files = (json.loads(action.json())["add"] for action in actions)
-        others = sorted({str(file["partitionValues"]) for file in files if not rows.may_hold(file)})
+        others = sorted({str(file["partitionValues"]) for file in files if rows.are_all(file) is False})
         if others:
+            expected = " AND ".join(rows.conditions)
             raise ValueError(
-                f"{self.table}: rows of {', '.join(others[:3])}, expected only rows with {rows.condition}"
+                f"{self.table}: rows of {', '.join(others[:3])}, expected only rows with {expected}"
             )
 
     def written_rows(self) -> int:

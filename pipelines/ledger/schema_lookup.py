@@ -125,7 +125,7 @@ def learn(pipeline: Pipeline, ids: Iterable[str]) -> Schemas:
             answered[schema_id] = (
                 _checked(pipeline.spark, schema) if schema else WriterSchema(schema_id, UNKNOWN, "")
             )
-    except InfrastructureError:
+    except BaseException:
         try:
             _store(pipeline, answered)
         except Exception as error:  # noqa: BLE001 - why the registry does not answer is what has to be told

@@ -176,9 +176,46 @@ def test_rows_above_a_number_go_and_those_below_and_of_other_partitions_stay(
         frame = spark.createDataFrame(part, "pipeline string, until long").coalesce(1)
         frame.write.format("delta").mode("append").partitionBy("pipeline").save(path)
     new = spark.createDataFrame([("a", 10)], "pipeline string, until long")
-    replace_rows_fenced(new, path, RowsOfPartition({"pipeline": "a"}, "until", above), STAMP)
+    replaced = RowsOfPartition({"pipeline": "a"}, "until", above)
+    # One file has rows of both kinds then, so that it is written again.
+    assert (Transaction(spark, path).removed_rows(replaced) is None) is (above == 3)
+    replace_rows_fenced(new, path, replaced, STAMP)
     stays = [
         (name, number) for name, number in rows if name == "b" or (above is not None and number <= above)
     ]
     found = spark.read.format("delta").load(path).collect()
     assert sorted((row["pipeline"], row["until"]) for row in found) == sorted([*stays, ("a", 10)])
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("other", "conflicts"), [("a", True), ("b", False)])
+def test_a_commit_to_a_partition_conflicts_with_no_commit_to_another(
+    spark: SparkSession, tmp_path: Path, other: str, conflicts: bool
+) -> None:
+    path = str(tmp_path / "table")
+
+    def frame(*rows: tuple[str, int]) -> DataFrame:
+        return spark.createDataFrame([*rows], "pipeline string, until long").coalesce(1)
+
+    frame(("a", 1), ("b", 2)).write.format("delta").partitionBy("pipeline").save(path)
+    transaction = Transaction(spark, path)
+    removed = transaction.removed_rows(RowsOfPartition({"pipeline": "a"}, "until", 5))
+    transaction.write(frame(("a", 6)))
+    replace_rows_fenced(
+        frame((other, 7)), path, RowsOfPartition({"pipeline": other}, "until", 5), Stamp("b", 1, "other")
+    )
+    if conflicts:
+        with pytest.raises(CONFLICTS):
+            transaction.commit(removed or [], STAMP)
+    else:
+        transaction.commit(removed or [], STAMP)
+        assert spark.read.format("delta").load(path).count() == 4
+
+
+@pytest.mark.spark
+def test_rows_that_are_not_above_the_number_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    rows = spark.createDataFrame([("a", 1)], "pipeline string, until long").coalesce(1)
+    rows.write.format("delta").partitionBy("pipeline").save(path)
+    with pytest.raises(ValueError, match=r"expected only rows with .*until > 5"):
+        replace_rows_fenced(rows, path, RowsOfPartition({"pipeline": "a"}, "until", 5), STAMP)

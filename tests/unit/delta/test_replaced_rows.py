@@ -60,9 +60,9 @@ def test_a_file_of_a_day_is_told_by_its_partition(value: str | None, told: bool 
     replaced = RowsOfDays([date(2013, 1, 1), date(2013, 1, 3)])
     file = {"partitionValues": {"_event_date": value}}
     assert replaced.are_all(file) is told
-    assert replaced.may_hold(file) is bool(told)
 
 
-def test_the_condition_is_that_of_delta_s_replacewhere() -> None:
-    assert RowsOfPartition({"pipeline": "a'b"}, "until", 5).condition == "pipeline = 'a\\'b' AND until > 5"
-    assert RowsOfPartition({"pipeline": "a"}, "until", None).condition == "pipeline = 'a'"
+def test_conditions_on_partitions_stand_apart() -> None:
+    of_partition = "pipeline = 'a\\'b'"
+    assert RowsOfPartition({"pipeline": "a'b"}, "until", 5).conditions == (of_partition, "until > 5")
+    assert RowsOfPartition({"pipeline": "a'b"}, "until", None).conditions == (of_partition,)
