@@ -104,10 +104,6 @@ def _is_large(snapshot: Any) -> bool:
 
 def _of_delta(snapshot: Any) -> _Files | None:
     """Return the files of a version as Delta lists them, one more than a small table has at most."""
-    deltas = snapshot.logSegment().deltas()
-    if any(deltas.apply(number).getLen() == 0 for number in range(deltas.size())):
-        # Delta takes a commit without a byte for an empty one, until somebody repairs it.
-        return None
     files = snapshot.allFiles().limit(_MOST_FILES + 1).collectAsList()
     if any(_AMBIGUOUS.match(file.path()) for file in files):
         return None
