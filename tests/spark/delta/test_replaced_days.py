@@ -15,6 +15,7 @@ from pipelines.delta.io import days_condition
 from pipelines.delta.replaced_rows import RowsOfDays, RowsOfPartition
 from pipelines.delta.transaction import StaleEpoch, Transaction
 from pipelines.errors import SourceError
+from tests.support.table_copies import TableCopies
 
 ONE, TWO, THREE = (date(2013, 1, day) for day in (1, 2, 3))
 STAMP = Stamp("a", 1, "replaced")
@@ -46,12 +47,16 @@ def deleted(day: date) -> Others:
     return lambda spark, path: DeltaTable.forPath(spark, path).delete(days_condition([day]))
 
 
-def table_of_days(spark: SparkSession, tmp_path: Path, **properties: str) -> str:
-    """A table with a row on each of three days, and one of no day."""
-    path = str(tmp_path / "table")
-    rows = rows_of(spark, (ONE, 1), (TWO, 2), (THREE, 3), (None, 0))
-    rows.write.format("delta").partitionBy("_event_date").options(**properties).save(path)
-    return path
+@pytest.fixture
+def table_of_days(spark: SparkSession, tmp_path: Path, table_copies: TableCopies) -> Callable[..., str]:
+    """Makes a table with a row on each of three days, and one of no day: `table_of_days(vectors="true")`."""
+
+    def copy(vectors: str = "false") -> str:
+        rows = rows_of(spark, (ONE, 1), (TWO, 2), (THREE, 3), (None, 0))
+        writer = rows.write.format("delta").partitionBy("_event_date").option(DELETION_VECTORS, vectors)
+        return str(table_copies.copy(f"days-{vectors}", tmp_path / "table", writer.save))
+
+    return copy
 
 
 def is_followed(spark: SparkSession, path: str) -> bool:
@@ -68,9 +73,9 @@ def rows_in(spark: SparkSession, path: str) -> list[tuple[date | None, int]]:
 # Files with deletion vectors are not followed in the log.
 @pytest.mark.parametrize("vectors", ["false", "true"], ids=["by files of the log", "by Delta"])
 def test_rows_of_these_days_go_and_those_of_others_stay(
-    spark: SparkSession, tmp_path: Path, vectors: str
+    spark: SparkSession, table_of_days: Callable[..., str], vectors: str
 ) -> None:
-    table = table_of_days(spark, tmp_path, **{DELETION_VECTORS: vectors})
+    table = table_of_days(vectors)
     version = replace_days_fenced(rows_of(spark, (ONE, 10), (ONE, 11)), table, [ONE, TWO], STAMP)
     assert version == 1
     assert rows_in(spark, table) == [(None, 0), (ONE, 10), (ONE, 11), (THREE, 3)]
@@ -81,8 +86,10 @@ def test_rows_of_these_days_go_and_those_of_others_stay(
 
 @pytest.mark.spark
 @pytest.mark.parametrize("vectors", ["false", "true"], ids=["by files of the log", "by Delta"])
-def test_days_with_a_gap_may_be_left_without_rows(spark: SparkSession, tmp_path: Path, vectors: str) -> None:
-    table = table_of_days(spark, tmp_path, **{DELETION_VECTORS: vectors})
+def test_days_with_a_gap_may_be_left_without_rows(
+    spark: SparkSession, table_of_days: Callable[..., str], vectors: str
+) -> None:
+    table = table_of_days(vectors)
     replace_days_fenced(rows_of(spark), table, [ONE, THREE], STAMP)
     assert rows_in(spark, table) == [(None, 0), (TWO, 2)]
     replace_days_fenced(rows_of(spark, (THREE, 30)), table, [ONE, THREE], Stamp("a", 2, "again"))
@@ -90,8 +97,8 @@ def test_days_with_a_gap_may_be_left_without_rows(spark: SparkSession, tmp_path:
 
 
 @pytest.mark.spark
-def test_who_was_overtaken_writes_no_file(spark: SparkSession, tmp_path: Path) -> None:
-    table = table_of_days(spark, tmp_path)
+def test_who_was_overtaken_writes_no_file(spark: SparkSession, table_of_days: Callable[..., str]) -> None:
+    table = table_of_days()
     claim(spark, table, Stamp("a", 2, "later"))
     before = {*Path(table).rglob("*.parquet")}
     with pytest.raises(StaleEpoch):
@@ -111,8 +118,10 @@ def test_without_the_table_nothing_is_written(spark: SparkSession, tmp_path: Pat
 
 @pytest.mark.spark
 @pytest.mark.parametrize("day", [THREE, None])
-def test_rows_of_another_day_are_refused(spark: SparkSession, tmp_path: Path, day: date | None) -> None:
-    table = table_of_days(spark, tmp_path)
+def test_rows_of_another_day_are_refused(
+    spark: SparkSession, table_of_days: Callable[..., str], day: date | None
+) -> None:
+    table = table_of_days()
     with pytest.raises(ValueError, match=f"rows of .*{day}.*, expected only"):
         replace_days_fenced(rows_of(spark, (ONE, 10), (day, 30)), table, [ONE, TWO], STAMP)
     assert rows_in(spark, table) == [(None, 0), (ONE, 1), (TWO, 2), (THREE, 3)]
@@ -143,9 +152,12 @@ def test_days_of_a_table_that_is_divided_otherwise_are_replaced_row_by_row(
     ],
 )
 def test_a_commit_conflicts_with_what_others_change_on_its_days(
-    spark: SparkSession, tmp_path: Path, others: Others, left: list[tuple[date | None, int]] | None
+    spark: SparkSession,
+    table_of_days: Callable[..., str],
+    others: Others,
+    left: list[tuple[date | None, int]] | None,
 ) -> None:
-    table = table_of_days(spark, tmp_path)
+    table = table_of_days()
     transaction = Transaction(spark, table)
     removed = transaction.removed_rows(RowsOfDays([ONE, TWO]))
     assert removed is not None
