@@ -13,7 +13,9 @@ from pyspark.sql import functions as F
 
 from pipelines.config.commands import command
 from pipelines.delta.fenced_commits import claim
+from pipelines.delta.io import small_rows
 from pipelines.delta.record_tables import QUARANTINE, REPLAYED_BY, ensure_quarantine
+from pipelines.delta.small_tables import read_small
 from pipelines.delta.tables import conform, exists, shape, small_frame, version
 from pipelines.ledger.bronze_index import BronzeIndex
 from pipelines.ledger.decoding import decode_all, decoding_key
@@ -53,9 +55,10 @@ def judge_again(pipeline: Pipeline, index: BronzeIndex, lease: Lease) -> str | N
     if not exists(pipeline.spark, pipeline.table("quarantine")):
         return None
     key = decoding_key(pipeline)
-    if not _rows(pipeline, _UNSURE.format(key)).isEmpty():
+    is_unsure, opened = _looked(pipeline, key)
+    if is_unsure:
         _judge(pipeline, index, lease, key)
-    opened = _rows(pipeline, _OPENED).select(*COORDINATES).distinct().count()
+        _, opened = _looked(pipeline, key)
     if not opened:
         return None
     replay = command(pipeline.config, "quarantine replay")
@@ -67,6 +70,18 @@ def judge_again(pipeline: Pipeline, index: BronzeIndex, lease: Lease) -> str | N
     )
     _log.warning("%s", warning)
     return warning
+
+
+def _looked(pipeline: Pipeline, key: str) -> tuple[bool, int]:
+    """Return whether there are records to be judged, and how many were judged and are unresolved again."""
+    unsure, opened = _UNSURE.format(key), F.expr(_OPENED)
+    rows = conform(read_small(pipeline.spark, pipeline.table("quarantine")), shape(QUARANTINE))
+    counted = rows.where(f"({unsure}) OR ({_OPENED})").agg(
+        F.coalesce(F.bool_or(F.expr(unsure)), F.lit(False)).alias("is_unsure"),
+        F.count_distinct(F.when(opened, F.struct(*COORDINATES))).alias("opened"),
+    )
+    row = small_rows(counted)[0]
+    return bool(row["is_unsure"]), int(row["opened"])
 
 
 def _rows(pipeline: Pipeline, condition: str) -> DataFrame:
