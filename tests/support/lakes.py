@@ -21,6 +21,7 @@ from pipelines.delta.tables import shape, small_frame
 from pipelines.delta.upkeep import compact, vacuum
 from pipelines.records.decode import decode, valid
 from pipelines.spark.pipeline import Pipeline
+from tests.support.ledgers import copy_ledgers
 
 EPOCH = datetime(2013, 1, 1, 12, tzinfo=UTC)
 FLIGHT = {
@@ -115,7 +116,7 @@ class Lake:
 
     def ingest(self, records: Sequence[Record | bytes | None]) -> None:
         """Appends one micro-batch to bronze."""
-        ensure_bronze(self.pipeline)
+        self._begin()
         append(self.envelopes(records), self.config.table("bronze"))
 
     def enter(self, records: Sequence[Record | bytes | None]) -> None:
@@ -128,9 +129,13 @@ class Lake:
         None of them may be a copy of another, or of an event that is there: the stream would drop it.
         """
         envelopes = self.envelopes(records)
-        ensure_bronze(self.pipeline)
+        self._begin()
         append(envelopes, self.config.table("bronze"))
         self._enter(envelopes)
+
+    def _begin(self) -> None:
+        ensure_bronze(self.pipeline)
+        copy_ledgers(self.pipeline)
 
     def _enter(self, envelopes: DataFrame) -> None:
         ensure_speed(self.pipeline)
