@@ -27,7 +27,7 @@ from pipelines.errors import OncelakeError
 from pipelines.runtime.notifications import notify
 from pipelines.runtime.processes import stop_signals
 from pipelines.runtime.run_events import RunEvents, begin_events
-from pipelines.spark.failures import cause
+from pipelines.spark.failures import cause, damaged_commit_in
 from pipelines.spark.log_store import check_put_if_absent
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.preflight import check_conditions, check_executors, check_patterns, check_zone
@@ -234,7 +234,7 @@ def outcome_of(
         stop_request.no_more()
         # A signal goes to the whole process group, so the JVM may have ended first.
         if not stop_request.to_stop:
-            outcome = _failed(_unforeseen(error, name, log_format))
+            outcome = _unforeseen(error, name, log_format)
     finally:
         stop_request.no_more()
     return outcome
@@ -256,15 +256,18 @@ def _require_fit(spark: SparkSession, contract: DataContract) -> None:
     check_executors(spark, contract)
 
 
-def _unforeseen(error: Exception, job: str, log_format: LogFormat) -> str:
+def _unforeseen(error: Exception, job: str, log_format: LogFormat) -> dict[str, Any]:
     """Print an error that is not one of ours; return what the summary says of it."""
     if isinstance(error, PySparkException | Py4JJavaError):
+        if damaged := damaged_commit_in(error):
+            _tell(str(damaged), log_format)
+            return _failed(str(damaged), damaged.exit_code)
         # Its text is a trace of some hundred lines, of which one says what it was.
         message = f"Spark failed in {_steps(error)}: {cause(error)}"
         _tell(message, log_format)
-        return message
+        return _failed(message)
     logging.getLogger(__name__).error("%s failed with an unexpected error", job, exc_info=error)
-    return f"{type(error).__name__}: {str(error)[:500]}"
+    return _failed(f"{type(error).__name__}: {str(error)[:500]}")
 
 
 def _tell(error: str, log_format: LogFormat) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pipelines.delta.epochs import Commit
 from pipelines.delta.log import delta_log
 from pipelines.delta.time_travel import commit_file
-from pipelines.errors import SourceError
+from pipelines.spark.failures import damaged_commit
 
 _UNKNOWN: Final = "unknown"
 _FEW: Final = 20
@@ -204,15 +204,6 @@ def action_in(line: str) -> dict[str, Any]:
     if not isinstance(action, dict) or not all(isinstance(part, dict) for part in action.values()):
         raise ValueError("no action of a commit")
     return action
-
-
-def damaged_commit(path: object) -> SourceError:
-    """Return the refusal of the file of a commit."""
-    return SourceError(
-        f"{path}: the file of a commit is empty or cut off, as after a crash of the machine"
-        " or a full disk; expected lines of JSON. What it had committed is lost to readers. Nothing"
-        " was changed. See docs/runbook.md, 'A commit is damaged'"
-    )
 
 
 def _days(files: Sequence[Mapping[str, Any]]) -> tuple[date, ...] | None:

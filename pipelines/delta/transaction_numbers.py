@@ -19,8 +19,9 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from pipelines.delta.commits import action_in, damaged_commit
+from pipelines.delta.commits import action_in
 from pipelines.delta.log_follower import MOST_BYTES, LogFollower
+from pipelines.spark.failures import damaged_commit
 from pipelines.spark.files import HadoopFile
 
 _COMMITS: Final = 5

@@ -18,6 +18,8 @@ TABLE_IS_GONE: Final = (
 )
 """What Spark says if the log or the files of a table are gone that a stream has to read."""
 
+# Hadoop keeps a checksum beside each file that is not on an object store.
+_OTHER_BYTES: Final = re.compile(r"ChecksumException: Checksum error: (\S+/_delta_log/[0-9]{20}\.json)\b")
 _UNTRUSTED: Final = {
     TABLE_IS_GONE: (
         "log or data files that the next micro-batch needs were deleted from the table that it reads."
@@ -73,6 +75,8 @@ def explain_stream_failure(failure: BaseException) -> OncelakeError:
         A `SourceError` if the source can no longer be trusted, else an `InfrastructureError`. In both
         cases the state is complete, and a later run continues where this one stopped.
     """
+    if damaged := damaged_commit_in(failure):
+        return damaged
     whole = "\n".join(texts(failure))
     for pattern, meaning in _UNTRUSTED.items():
         if match := re.search(pattern, whole):
@@ -91,6 +95,21 @@ def explain_stream_failure(failure: BaseException) -> OncelakeError:
     return InfrastructureError(
         f"the stream stopped: {cause(failure)}. Fix the cause and start the job again: it continues where it"
         " stopped"
+    )
+
+
+def damaged_commit_in(failure: BaseException) -> SourceError | None:
+    """Return the refusal of a commit that Spark or Delta failed to read; None if it was not that."""
+    found = next(filter(None, map(_OTHER_BYTES.search, texts(failure))), None)
+    return damaged_commit(found[1]) if found else None
+
+
+def damaged_commit(path: object) -> SourceError:
+    """Return the refusal of the file of a commit."""
+    return SourceError(
+        f"{path}: the file of a commit is empty or cut off, or has other bytes than when it was written, as"
+        " after a crash of the machine or a full disk. What it had committed is lost to readers. Nothing"
+        " was changed. See docs/runbook.md, 'A commit is damaged'"
     )
 
 

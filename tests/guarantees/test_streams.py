@@ -20,11 +20,31 @@ from pipelines.delta.table_properties import set_table_property
 from pipelines.delta.tables import ensure_table, shape
 from pipelines.errors import SourceError
 from pipelines.fault_points import Point, armed
+from pipelines.spark.session import forget_tables
 from pipelines.spark.streams import BatchFunction, Trigger, each_batch, query_of, run_stream
 from pipelines.steps.speed import speed
+from tests.support.cli_calls import outcome
 from tests.support.lakes import Lake, flight
 
 pytestmark = pytest.mark.usefixtures("two_partitions")
+
+
+def test_a_commit_that_was_cut_off_ends_streams_and_jobs_with_the_way_back(lake: Lake) -> None:
+    """Of a local file Hadoop has a checksum, so Spark and Delta fail over it wherever they read it first."""
+    for number in (1, 2):
+        lake.ingest([flight(flight=number)])
+    log = Path(lake.config.table("bronze"), "_delta_log")
+    newest = max(log.glob("*.json"))
+    newest.write_bytes(newest.read_bytes()[:-40])
+    assert newest.with_name(f".{newest.name}.crc").exists()
+    forget_tables()
+    said = f"{newest.name}: the file of a commit is empty or cut off"
+    with pytest.raises(SourceError, match=said):
+        speed(lake.pipeline, once=True)
+    settings = (f"--set=lake.root={lake.config.root}", "--set=batch.seal_by=bronze")
+    for command in (("nightly_batch", "--date", "2013-01-01"), ("maintain",)):
+        exit_code, summary = outcome(*command, "--pipeline", "flights", *settings)
+        assert (exit_code, said in summary["error"]) == (4, True), summary
 
 
 def test_another_bronze_under_the_same_name_and_a_checkpoint_without_its_identity_are_refused(

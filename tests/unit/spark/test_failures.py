@@ -29,3 +29,17 @@ def test_a_refusal_says_what_to_look_at(text: str, said: str) -> None:
 
 def test_timeout_is_not_an_authorization_error() -> None:
     assert cluster_refusal(f"{SECURITY}.TimeoutException") is None
+
+
+def test_a_commit_whose_checksum_is_of_other_bytes_is_refused_with_the_way_back() -> None:
+    file = f"file:/lake/bronze/flights/_delta_log/{2:020d}.json"
+    text = f"org.apache.hadoop.fs.ChecksumException: Checksum error: {file} at 1536 exp: -13 got: -14"
+    explained = explain_stream_failure(RuntimeError(f"a task failed\nCaused by: {text}\n"))
+    assert explained.exit_code == 4
+    assert str(explained).startswith(f"{file}: the file of a commit is empty or cut off")
+    assert "docs/runbook.md, 'A commit is damaged'" in str(explained)
+
+
+def test_another_file_with_other_bytes_is_no_commit() -> None:
+    text = "org.apache.hadoop.fs.ChecksumException: Checksum error: file:/lake/bronze/part-1.parquet at 0"
+    assert explain_stream_failure(RuntimeError(text)).exit_code == 1
