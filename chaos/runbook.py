@@ -90,9 +90,9 @@ class Runbook:
     def _move_aside(self, commit: Path) -> None:
         backups = self.site.folder / "backups"
         backups.mkdir(exist_ok=True)
-        for file in (commit.with_suffix(".json"), commit.with_suffix(".crc")):
-            if file.exists():
-                shutil.move(file, backups / f"{file.parents[1].name}-{file.name}")
+        # Also what Hadoop keeps beside them: it would be taken for the checksum of the next such commit.
+        for file in list(commit.parent.glob(f"*{commit.name}*")):
+            shutil.move(file, backups / f"{file.parents[1].name}-{file.name}")
         self.journal.say(f"moved aside {commit}.json")
 
     def _command(self, pipeline: str, command: str, done: set[str], *options: str) -> None:

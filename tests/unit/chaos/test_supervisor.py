@@ -130,15 +130,15 @@ def test_what_a_message_tells_to_do_is_read_from_it(tmp_path: Path) -> None:
     assert damaged_commit(REFUSED) is None
 
 
-def test_a_damaged_commit_is_moved_aside_with_its_checksum(jobs: SmallJobs) -> None:
+def test_a_damaged_commit_is_moved_aside_with_its_checksums(jobs: SmallJobs) -> None:
     log = jobs.folder / "lake/speed/north/_delta_log"
     log.mkdir(parents=True)
-    for suffix in ("json", "crc"):
-        (log / f"00000000000000000007.{suffix}").touch()
+    for name in ("{}.json", "{}.crc", ".{}.json.crc", ".{}.crc.crc"):
+        (log / name.format("00000000000000000007")).touch()
     error = f"{log}/00000000000000000007.json: the file of a commit is empty or cut off, as after a crash"
     jobs.supervisor.runbook.follow("north", "speed", error)
     assert not list(log.iterdir())
-    assert len(list((jobs.folder / "backups").iterdir())) == 2
+    assert len(list((jobs.folder / "backups").iterdir())) == 4
 
 
 def test_the_newest_micro_batch_is_the_one_with_the_highest_number(tmp_path: Path) -> None:
