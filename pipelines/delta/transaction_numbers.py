@@ -17,11 +17,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pipelines.delta.commits import action_in
 from pipelines.delta.log_follower import MOST_BYTES, LogFollower
-from pipelines.spark.failures import damaged_commit
+from pipelines.spark.failures import damaged_commit, damaged_commit_in
 from pipelines.spark.files import HadoopFile
 
 _COMMITS: Final = 5
@@ -118,12 +119,16 @@ def damaged_commits(spark: SparkSession, table: str) -> list[str]:
 
 
 def _is_damaged(file: HadoopFile) -> bool:
-    # A large one would be a download.
-    text = file.text() if file.size() <= MOST_BYTES else None
     try:
+        # A large one would be a download.
+        text = file.text() if file.size() <= MOST_BYTES else None
         if text is not None:
             number_in(text, "")
     except ValueError:
+        return True
+    except Py4JJavaError as error:
+        if damaged_commit_in(error) is None:
+            raise
         return True
     return False
 

@@ -18,6 +18,7 @@ from pipelines.delta.idempotent_writer import IdempotentWriter
 from pipelines.delta.io import append, read
 from pipelines.delta.table_properties import set_table_property
 from pipelines.delta.tables import ensure_table, shape
+from pipelines.delta.transaction_numbers import damaged_commits
 from pipelines.errors import SourceError
 from pipelines.fault_points import Point, armed
 from pipelines.spark.session import forget_tables
@@ -37,6 +38,8 @@ def test_a_commit_that_was_cut_off_ends_streams_and_jobs_with_the_way_back(lake:
     newest = max(log.glob("*.json"))
     newest.write_bytes(newest.read_bytes()[:-40])
     assert newest.with_name(f".{newest.name}.crc").exists()
+    # What `oncelake doctor` asks.
+    assert damaged_commits(lake.spark, lake.config.table("bronze")) == [str(newest)]
     forget_tables()
     said = f"{newest.name}: the file of a commit is empty or cut off"
     with pytest.raises(SourceError, match=said):

@@ -21,7 +21,7 @@ def _folder() -> "TemporaryDirectory[str]":
 def copy_ledgers(pipeline: Pipeline) -> None:
     """Gives a lake without ledgers the empty ones with which a first nightly run would begin.
 
-    To make them takes a sixth of such a run; it is tested where lakes are filled by ingest.
+    That a nightly run makes them itself is tested where lakes are filled by ingest.
     """
     if Path(pipeline.config.root, "ops").exists():
         return
