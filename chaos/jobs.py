@@ -79,6 +79,11 @@ class Job:
         """Its exit code, negative for a signal; None while it runs or if it was never started."""
         return self._process.poll() if self._process else None
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether its last run has logged anything: before, Python may not yet handle signals."""
+        return bool(self._files) and self._files["log"].stat().st_size > 0
+
     def summary(self) -> Mapping[str, Any]:
         """Return what its last run said at the end; empty if it could not."""
         lines = self._files["out"].read_text(errors="replace").splitlines() if self._files else []

@@ -103,7 +103,8 @@ class Supervisor:
             self.journal.end(name, 0 if code is None else code, error)
             # One that was just failing ends as it would have.
             is_denied = code == 2 and lacks_permission(error)
-            if code not in (0, 1, 4, -signal.SIGKILL) and not is_denied:
+            is_early = code == -signal.SIGTERM and not job.has_begun
+            if code not in (0, 1, 4, -signal.SIGKILL) and not is_denied and not is_early:
                 self.journal.violate("a stream that is told to stop ends with 0", f"{name}: {code}")
 
     def join(self) -> None:
@@ -168,8 +169,10 @@ class Supervisor:
         if explained is None or explained.is_under_way:
             return
         if self._last_done(name) >= explained.since + _GONE_ON:
-            self.journal.settle(explained.injected, "not refused: went on by itself")
             del self.explained[name]
+            # Of a table that several streams use, the others may not have looked at it yet.
+            if all(other.injected is not explained.injected for other in self.explained.values()):
+                self.journal.settle(explained.injected, "not refused: went on by itself")
 
     def _ended(self, name: str, job: Job) -> None:
         job.bury()

@@ -113,6 +113,34 @@ def test_a_stream_that_goes_on_after_a_fault_is_explained_no_more(jobs: SmallJob
     assert jobs.supervisor.explained == {}
 
 
+def test_a_fault_of_a_table_is_settled_when_all_its_streams_have_gone_on(jobs: SmallJobs) -> None:
+    injected, streams = jobs.injected(Kind.TEAR_COMMIT), ("north/ingest", SPEED)
+    jobs.supervisor.start()
+    for name in streams:
+        jobs.supervisor.explain(name, injected)
+    for name, outcome in zip(streams, ("", "not refused: went on by itself"), strict=True):
+        commits = jobs.site.checkpoint(name) / "commits"
+        commits.mkdir(parents=True)
+        (commits / "9").touch()
+        jobs.supervisor.check()
+        assert injected.outcome == outcome
+
+
+def test_a_stream_that_is_stopped_before_it_handles_signals_has_done_nothing_wrong(jobs: SmallJobs) -> None:
+    jobs.supervisor.start()
+    jobs.supervisor.stop()
+    assert jobs.journal.exit_codes() == {name: {-signal.SIGTERM: 1} for name in jobs.supervisor.streams}
+    assert jobs.rules() == set()
+
+
+def test_a_stream_that_has_begun_and_dies_of_being_stopped_is_a_violation(jobs: SmallJobs) -> None:
+    jobs.supervisor.start()
+    for job in jobs.supervisor.streams.values():
+        next(jobs.folder.rglob(f"{job.name.replace('/', '-')}-1.log")).write_text("begun")
+    jobs.supervisor.stop()
+    assert jobs.rules() == {"a stream that is told to stop ends with 0"}
+
+
 def test_a_repair_that_names_another_checkpoint_resets_that_one_too(jobs: SmallJobs) -> None:
     runbook = jobs.supervisor.runbook
     jobs.tell("ingest_stream --once", 4, REFUSED)
