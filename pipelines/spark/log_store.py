@@ -23,6 +23,7 @@ from pipelines.spark.pipeline import Pipeline
 _S3: Final = ("s3", "s3a", "s3n")
 _FOR_ALL: Final = "spark.delta.logStore.class"
 _SHARED: Final = "oncelake.store.S3ConditionalLogStore"
+_LOCAL: Final = {"spark.delta.logStore.file.impl": "oncelake.store.LinkedLogStore"}
 # Delta's own choice for S3: a lock within one JVM, and each job is a JVM of its own.
 _ONE_JVM: Final = "S3SingleDriverLogStore"
 _PROBE: Final = "ops/_put_if_absent/_delta_log/00000000000000000000.json"
@@ -58,6 +59,17 @@ def require_log_store(config: PipelineConfig, settings: Mapping[str, str]) -> No
             f" --set spark.conf.{key}={_SHARED}."
             " See docs/runbook.md, 'A lake on S3'"
         )
+
+
+def local_log_store(settings: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the setting by which no commit on a local file system overwrites one of another job.
+
+    Delta's own store asks whether the file is there, and then renames another one to its name.
+
+    Args:
+        settings: Spark's. Where they name one log store for everything, Delta takes no other one beside it.
+    """
+    return {} if _FOR_ALL in settings else _LOCAL
 
 
 def check_put_if_absent(pipeline: Pipeline) -> None:
@@ -147,7 +159,10 @@ def put_if_absent(spark: SparkSession, file: str) -> bool:
     session: Any = spark._jsparkSession
     hadoop = session.sessionState().newHadoopConf()
     path = jvm.org.apache.hadoop.fs.Path(file)
-    path.getFileSystem(hadoop).mkdirs(path.getParent())
+    system = path.getFileSystem(hadoop)
+    # Delta chooses its store by the scheme.
+    path = system.makeQualified(path)
+    system.mkdirs(path.getParent())
     store = jvm.org.apache.spark.sql.delta.storage.LogStore.apply(session)
     try:
         store.write(path, jvm.scala.collection.Iterator.empty(), False, hadoop)

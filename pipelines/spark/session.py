@@ -18,7 +18,7 @@ from pipelines.runtime.class_archive import class_settings
 from pipelines.runtime.java import use_java
 from pipelines.runtime.own_jar import PLUGIN, RACK_VARIABLE, spark_jars
 from pipelines.spark.launch import launch
-from pipelines.spark.log_store import is_on_s3, require_log_store
+from pipelines.spark.log_store import is_on_s3, local_log_store, require_log_store
 from pipelines.spark.state_store import PROVIDER, SPARKS_OWN
 
 _END_WITHIN_S: Final = 180
@@ -107,11 +107,13 @@ def spark_session(config: PipelineConfig, job: str, *, verbose: bool = False) ->
         InfrastructureError: there is no usable Java, or the jars cannot be had.
     """
     submitted = is_submitted()
-    require_log_store(config, {**(dict(SparkConf().getAll()) if submitted else {}), **config.spark.conf})
+    given = {**(dict(SparkConf().getAll()) if submitted else {}), **config.spark.conf}
+    require_log_store(config, given)
     settings = {
         **({} if submitted else {**_ALONE, "spark.master": _master(config)}),
         **(_IN_ONE_JVM if not submitted and _is_in_one_jvm(config) else {}),
         **SETTINGS,
+        **local_log_store(given),
         "spark.sql.shuffle.partitions": str(config.speed.state_partitions),
         **config.spark.conf,
         **({} if submitted else _class_path(config)),

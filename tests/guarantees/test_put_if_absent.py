@@ -1,16 +1,21 @@
 """A store that writes over what another job has committed is refused when a job starts."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from threading import Barrier
+from typing import Any, Final
 
 import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.errors import ConfigError
 from pipelines.spark import log_store
-from pipelines.spark.log_store import check_put_if_absent
+from pipelines.spark.log_store import check_put_if_absent, put_if_absent
 from tests.support.lakes import Lake
+
+WRITERS: Final = 4
+COMMITS: Final = 150
 
 
 def test_a_store_that_keeps_the_first_file_passes_again_and_again(lake: Lake) -> None:
@@ -18,6 +23,33 @@ def test_a_store_that_keeps_the_first_file_passes_again_and_again(lake: Lake) ->
         check_put_if_absent(lake.pipeline)
     (probe,) = Path(lake.config.root).rglob("*.json")
     assert probe.relative_to(lake.config.root).as_posix().startswith("ops/_put_if_absent/")
+
+
+def test_of_writers_at_once_one_writes_each_commit(lake: Lake, tmp_path: Path) -> None:
+    # Delta lets writers of one JVM wait for each other only where Hadoop has its own class for local files.
+    meet = Barrier(WRITERS)
+    files = [f"{tmp_path}/_delta_log/{number:020d}.json" for number in range(COMMITS)]
+
+    def write_all(_: int) -> list[bool]:
+        written = []
+        for file in files:
+            meet.wait()
+            written.append(put_if_absent(lake.spark, file))
+        return written
+
+    with ThreadPoolExecutor(WRITERS) as writers:
+        written = [*writers.map(write_all, range(WRITERS))]
+    assert [sum(of_file) for of_file in zip(*written, strict=True)] == [1] * COMMITS
+    names = {name for file in files for name in (Path(file).name, f".{Path(file).name}.crc")}
+    assert {path.name for path in (tmp_path / "_delta_log").iterdir()} == names
+
+
+def test_a_checksum_that_an_earlier_commit_has_left_is_replaced(lake: Lake, tmp_path: Path) -> None:
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    (log / ".0.json.crc").write_bytes(b"of another commit")
+    assert put_if_absent(lake.spark, f"{log}/0.json")
+    assert lake.spark.read.text(f"{log}/0.json").count() == 0
 
 
 def test_a_store_that_overwrites_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
