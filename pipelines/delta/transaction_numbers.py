@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.delta.commits import action_in
 from pipelines.delta.log_follower import MOST_BYTES, LogFollower
-from pipelines.spark.failures import damaged_commit, damaged_commit_in
+from pipelines.spark.failures import damaged_commit, damaged_log_in
 from pipelines.spark.files import HadoopFile
 
 _COMMITS: Final = 5
@@ -127,7 +127,7 @@ def _is_damaged(file: HadoopFile) -> bool:
     except ValueError:
         return True
     except Py4JJavaError as error:
-        if damaged_commit_in(error) is None:
+        if damaged_log_in(error) is None:
             raise
         return True
     return False

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from typing import Final
+from urllib.parse import unquote
 
 from pipelines.errors import InfrastructureError, OncelakeError, SourceError
 
@@ -19,7 +20,10 @@ TABLE_IS_GONE: Final = (
 """What Spark says if the log or the files of a table are gone that a stream has to read."""
 
 # Hadoop keeps a checksum beside each file that is not on an object store.
-_OTHER_BYTES: Final = re.compile(r"ChecksumException: Checksum error: (\S+/_delta_log/[0-9]{20}\.json)\b")
+_OTHER_BYTES: Final = re.compile(r"ChecksumException: Checksum error: (.+?/_delta_log/[0-9]{20}\.json)\b")
+# Delta reads its checkpoints as any Parquet files, and says so of those that are gone, too.
+_CHECKPOINT: Final = re.compile(r"while reading file (\S+/_delta_log/(?:_sidecars/)?[^/\s]+\.parquet)\b")
+_NOT_AS_WRITTEN: Final = re.compile(r"ChecksumException|is not a Parquet file|Could not read footer")
 _UNTRUSTED: Final = {
     TABLE_IS_GONE: (
         "log or data files that the next micro-batch needs were deleted from the table that it reads."
@@ -75,7 +79,7 @@ def explain_stream_failure(failure: BaseException) -> OncelakeError:
         A `SourceError` if the source can no longer be trusted, else an `InfrastructureError`. In both
         cases the state is complete, and a later run continues where this one stopped.
     """
-    if damaged := damaged_commit_in(failure):
+    if damaged := damaged_log_in(failure):
         return damaged
     whole = "\n".join(texts(failure))
     for pattern, meaning in _UNTRUSTED.items():
@@ -98,10 +102,18 @@ def explain_stream_failure(failure: BaseException) -> OncelakeError:
     )
 
 
-def damaged_commit_in(failure: BaseException) -> SourceError | None:
-    """Return the refusal of a commit that Spark or Delta failed to read; None if it was not that."""
-    found = next(filter(None, map(_OTHER_BYTES.search, texts(failure))), None)
-    return damaged_commit(found[1]) if found else None
+def damaged_log_in(failure: BaseException) -> SourceError | None:
+    """Return the refusal of a file of a log that Spark or Delta failed to read; None if it is none."""
+    whole = "\n".join(texts(failure))
+    if commit := _OTHER_BYTES.search(whole):
+        return damaged_commit(commit[1])
+    if (checkpoint := _CHECKPOINT.search(whole)) and _NOT_AS_WRITTEN.search(whole):
+        return SourceError(
+            f"{unquote(checkpoint[1])}: the file of a checkpoint of Delta's log is cut off, or has other"
+            " bytes than when it was written. The commits before it say the same. Nothing was changed. See"
+            " docs/runbook.md, 'A checkpoint of a log is damaged'"
+        )
+    return None
 
 
 def damaged_commit(path: object) -> SourceError:

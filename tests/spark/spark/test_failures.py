@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -9,7 +10,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 
-from pipelines.spark.failures import cause
+from pipelines.spark.failures import cause, damaged_log_in
+from pipelines.spark.session import forget_tables
 from pipelines.sql import literal
 
 
@@ -30,3 +32,30 @@ def test_what_a_python_worker_has_raised_is_named(spark: SparkSession) -> None:
     with pytest.raises(PythonException) as failed:
         spark.range(1).mapInArrow(dies, "id bigint").collect()
     assert cause(failed.value) == "ValueError: a fault of the test"
+
+
+@pytest.mark.parametrize("has_checksum", [True, False])
+def test_a_checkpoint_of_a_log_that_is_cut_off_is_named_with_the_way_back(
+    spark: SparkSession, tmp_path: Path, has_checksum: bool
+) -> None:
+    table = tmp_path / "my table"
+    # So that the tenth version is summed up.
+    for _ in range(11):
+        spark.range(1).write.format("delta").mode("append").save(str(table))
+    (checkpoint,) = (table / "_delta_log").glob("*.checkpoint.parquet")
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
+    checksum = checkpoint.with_name(f".{checkpoint.name}.crc")
+    if not has_checksum:
+        checksum.unlink()
+    forget_tables()
+    with pytest.raises((PySparkException, Py4JJavaError)) as failed:
+        spark.read.format("delta").load(str(table)).collect()
+    refusal = damaged_log_in(failed.value)
+    assert refusal is not None
+    assert refusal.exit_code == 4
+    assert f"{checkpoint}: the file of a checkpoint of Delta's log is cut off" in str(refusal)
+
+    checkpoint.unlink()
+    checksum.unlink(missing_ok=True)
+    forget_tables()
+    assert spark.read.format("delta").load(str(table)).count() == 11

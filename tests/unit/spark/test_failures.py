@@ -31,8 +31,9 @@ def test_timeout_is_not_an_authorization_error() -> None:
     assert cluster_refusal(f"{SECURITY}.TimeoutException") is None
 
 
-def test_a_commit_whose_checksum_is_of_other_bytes_is_refused_with_the_way_back() -> None:
-    file = f"file:/lake/bronze/flights/_delta_log/{2:020d}.json"
+@pytest.mark.parametrize("root", ["/lake", "/my lake"])
+def test_a_commit_whose_checksum_is_of_other_bytes_is_refused_with_the_way_back(root: str) -> None:
+    file = f"file:{root}/bronze/flights/_delta_log/{2:020d}.json"
     text = f"org.apache.hadoop.fs.ChecksumException: Checksum error: {file} at 1536 exp: -13 got: -14"
     explained = explain_stream_failure(RuntimeError(f"a task failed\nCaused by: {text}\n"))
     assert explained.exit_code == 4
