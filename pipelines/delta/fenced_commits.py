@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
-from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.delta.commits import commit_at
+from pipelines.delta.conflicts import retry_conflicts
 from pipelines.delta.epochs import Commit, Stamp
 from pipelines.delta.fencing import (
     Restored,
@@ -28,13 +28,11 @@ from pipelines.delta.fencing import (
 )
 from pipelines.delta.log import delta_log, is_divided_by
 from pipelines.delta.replaced_rows import ReplacedRows, RowsOfDays, partition_condition
+from pipelines.delta.row_changes import RowChange, deletion
 from pipelines.delta.table_properties import keep_versions
 from pipelines.delta.transaction import Transaction, require_newer
-from pipelines.session_settings import session_settings
 
 USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
-_APPLICATION: Final = "spark.databricks.delta.write.txnAppId"
-_NUMBER: Final = "spark.databricks.delta.write.txnVersion"
 
 
 @dataclass(frozen=True)
@@ -211,16 +209,70 @@ def delete_rows_fenced(
     """
 
     def delete(stamp: Stamp) -> None:
-        # A DELETE takes them from nowhere else.
-        settings = {
-            _APPLICATION: stamp.application,
-            _NUMBER: str(stamp.number),
-            USER_METADATA: stamp.note,
-        }
-        with session_settings(spark, settings):
-            DeltaTable.forPath(spark, table).delete(condition)
+        def begin() -> Transaction:
+            return _begin(spark, table, stamp)
+
+        _rewrite(begin, deletion(condition), lambda at, removed: at.commit(removed, stamp, "Overwrite"))
 
     return rows_deleted(_Table(spark, table), delete, properties, stamps)
+
+
+def rewrite_rows(spark: SparkSession, table: str, change: RowChange, note: str | None = None) -> None:
+    """Change or delete rows of a Delta table by one commit, whoever has claimed it; none if it has none such.
+
+    Args:
+        spark: the session.
+        table: the path of the table.
+        change: which rows, and how.
+        note: kept in the commit, as `userMetadata`.
+
+    Raises:
+        SourceError: there is no table.
+        InfrastructureError: others rewrote the same files at each try.
+    """
+
+    def begin() -> Transaction:
+        transaction = Transaction(spark, table)
+        transaction.require_table()
+        return transaction
+
+    def commit(transaction: Transaction, removed: Sequence[Any]) -> None:
+        if removed:
+            transaction.commit_unfenced(removed, note)
+
+    _rewrite(begin, change, commit)
+
+
+class _FilesChanged(Exception):
+    """Others have rewritten the files of the rows that were to be changed."""
+
+
+def _rewrite(
+    begin: Callable[[], Transaction],
+    change: RowChange,
+    commit: Callable[[Transaction, Sequence[Any]], object],
+) -> None:
+    """Write rows anew by one transaction, and commit them by others that last a moment.
+
+    To a table without partitions Delta commits nothing but appends if others have appended since the
+    transaction began. It takes long to find and to write rows, and a stream appends every few seconds.
+    """
+
+    def rewrite() -> None:
+        work = begin()
+        files = work.rewrite(change)
+
+        def take_their_place() -> None:
+            transaction = begin()
+            removed = transaction.replace_files(files, work)
+            if removed is None:
+                raise _FilesChanged
+            commit(transaction, removed)
+
+        retry_conflicts(work.table, take_their_place)
+
+    # What was written stays until VACUUM: a commit that has failed may have been made all the same.
+    retry_conflicts(begin().table, rewrite, (_FilesChanged,))
 
 
 def restore_fenced(

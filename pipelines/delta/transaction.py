@@ -6,9 +6,10 @@ version that conf/jars.lock pins; the tests of fencing fail where it changes.
 """
 
 import json
+import re
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date
 from typing import Any, Final
@@ -22,8 +23,10 @@ from pyspark.sql.types import StructField, StructType
 
 from pipelines.delta.commits import leave_files
 from pipelines.delta.epochs import Stamp
+from pipelines.delta.io import read
 from pipelines.delta.log import delta_log, files_of, is_divided_by, scala_seq
 from pipelines.delta.replaced_rows import ReplacedRows
+from pipelines.delta.row_changes import FILE, RowChange
 from pipelines.delta.small_tables import listed_files
 from pipelines.delta.transaction_numbers import last_number
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
@@ -154,6 +157,73 @@ class Transaction:
         # Least and greatest values of rows that may be removed for good would be written once more.
         return [self.removed({**add, "stats": None}) for _, add, are_all in replaced if are_all]
 
+    def rewrite(self, change: RowChange) -> list[File]:
+        """Write the files anew that have rows to change; return the files that they take the place of.
+
+        Returns:
+            Nothing if there are no such rows. Nothing is written then.
+
+        Raises:
+            SourceError: the table has files by other names than those by which Spark has read them.
+            ConfigError: as `written_rows`.
+            ValueError: the change has changed the number of rows by more than it says.
+        """
+        rows = read(self.spark, self.table, self.version)
+        found = change.find(rows.select("*", F.col("_metadata.file_path").alias(FILE)))
+        counted = found.groupBy(FILE).count().toLocalIterator()
+        counts = {self._name_in_log(row[FILE]): int(row["count"]) for row in counted}
+        files = self._files_named(counts)
+        if len(files) != len(counts):
+            raise SourceError(
+                f"{self.table}: found {len(files)} of {len(counts)} files in its log by the names by which"
+                " Spark has read them; copy the table to a folder of its own. See docs/runbook.md,"
+                " 'After a loss'"
+            )
+        # Of a file of which all rows go nothing has to be read.
+        parts = [f for f in files if not change.deletes or _rows_in(f) != counts[f["path"]]]
+        if parts:
+            chosen = sum(counts[file["path"]] for file in parts)
+            self._write_changed(parts, change, chosen if change.deletes else 0)
+        return files
+
+    def replace_files(self, files: Sequence[File], other: "Transaction") -> list[Any] | None:
+        """Take what another transaction has written in place of files; return the actions that remove these.
+
+        Returns:
+            None if the table no longer has all of them as they were, or has got other columns since.
+        """
+        if self.version != other.version:
+            now = {file["path"]: file.get("deletionVector") for file in self._files_named(_paths(files))}
+            if now != {file["path"]: file.get("deletionVector") for file in files}:
+                return None
+        if not self.adopt(other):
+            return None
+        # Least and greatest values of rows that may be removed for good would be written once more.
+        return [self.removed({**file, "stats": None}) for file in files]
+
+    def _write_changed(self, files: Sequence[File], change: RowChange, fewer: int) -> None:
+        rows = self._rows_of(files)
+        expected = rows.count() - fewer
+        self.write(change.changed(rows))
+        if (written := self.written_rows()) != expected:
+            self.discard()
+            raise ValueError(f"{self.table}: {written} rows were written in place of {expected}")
+
+    def _rows_of(self, files: Sequence[File]) -> DataFrame:
+        snapshot, added = self._inner.snapshot(), scala_seq(self.spark, map(self.added, files))
+        return DataFrame(self._log.createDataFrame(snapshot, added, False, self._none), self.spark)
+
+    def _name_in_log(self, url: str) -> str:
+        """Return what the log calls a file that Spark has read, if it is below the table."""
+        root = str(self._log.dataPath().toUri().toString())
+        return _plain(url).removeprefix(_plain(root.rstrip("/") + "/"))
+
+    def _files_named(self, names: Collection[str]) -> list[File]:
+        if not names:
+            return []
+        named = self.spark.createDataFrame([(name,) for name in names], "path string")
+        return _actions(files_of(self.spark, self._inner.snapshot()).join(F.broadcast(named), "path"))
+
     def take_columns_from(self, source: str, at: int, properties: Mapping[str, str]) -> None:
         """Give the table the columns of a version of another one, if it has others, or is yet to be made.
 
@@ -265,13 +335,20 @@ class Transaction:
     ) -> int:
         """Commit actions, what was written, and the stamp; return the version that this made."""
         require_newer(self.table, self.number_taken(stamp.application), stamp)
+        now = self._jvm.scala.Option.apply(int(time.time() * 1000))
+        self._inner.updateSetTransaction(stamp.application, stamp.number, now)
+        return self.commit_unfenced(actions, stamp.note, mode, condition)
+
+    def commit_unfenced(
+        self, actions: Sequence[Any], note: str | None, mode: str = "Overwrite", condition: str | None = None
+    ) -> int:
+        """Commit actions and what was written, whoever has claimed the table; return the version."""
         some, none = self._jvm.scala.Option.apply, self._none
-        self._inner.updateSetTransaction(stamp.application, stamp.number, some(int(time.time() * 1000)))
         operation = self._delta.DeltaOperations.Write(
             getattr(self._jvm.org.apache.spark.sql.SaveMode, mode),
             none,
             some(condition),
-            some(stamp.note),
+            some(note),
             *[none] * 5,
         )
         scala_actions = scala_seq(self.spark, actions)
@@ -314,6 +391,21 @@ def _only(files: DataFrame, others: DataFrame) -> list[File]:
     # One file may be there with and without rows that were deleted since.
     same_rows = F.col("a.deletionVector").eqNullSafe(F.col("b.deletionVector"))
     return _actions(files.alias("a").join(others.alias("b"), same_path & same_rows, "left_anti"))
+
+
+def _paths(files: Sequence[File]) -> list[str]:
+    return [file["path"] for file in files]
+
+
+def _rows_in(file: File) -> int | None:
+    """Return how many rows a file has, as its statistics say; None if they do not, or some were deleted."""
+    stats = json.loads(file.get("stats") or "{}")
+    return None if file.get("deletionVector") else stats.get("numRecords")
+
+
+def _plain(url: str) -> str:
+    """Return the URL of a file with as many slashes as Hadoop writes, of whatever part of Spark it is."""
+    return re.sub(r"^file:/+", "file:/", url)
 
 
 def _actions(files: DataFrame) -> list[File]:

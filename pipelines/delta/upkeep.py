@@ -11,8 +11,9 @@ from pyspark.sql import functions as F
 
 from pipelines.delta.conflicts import retry_conflicts
 from pipelines.delta.epochs import Stamp
-from pipelines.delta.fenced_commits import USER_METADATA, delete_rows_fenced
+from pipelines.delta.fenced_commits import USER_METADATA, delete_rows_fenced, rewrite_rows
 from pipelines.delta.io import read
+from pipelines.delta.row_changes import RowChange
 from pipelines.delta.table_properties import (
     APPEND_ONLY,
     DELETED_FILE_RETENTION,
@@ -197,7 +198,7 @@ def delete_rows(
 def change_rows(
     spark: SparkSession,
     table: str,
-    change: Callable[[DeltaTable], object],
+    change: Callable[[DeltaTable], object] | RowChange,
     properties: Mapping[str, str],
     note: str | None = None,
 ) -> None:
@@ -209,7 +210,8 @@ def change_rows(
     Args:
         spark: the session.
         table: the path of the table.
-        change: changes the table, as one commit; it may be called again.
+        change: what changes, as one commit; a command of Delta may be called again. It conflicts with rows
+            that others add meanwhile, which a `RowChange` does not.
         properties: what is kept with the table from before the first row changes.
         note: kept in the commit, as `userMetadata`.
 
@@ -219,6 +221,9 @@ def change_rows(
     refuses = table_property(spark, table, APPEND_ONLY) is not None
     set_table_properties(spark, table, {**properties, **({APPEND_ONLY: "false"} if refuses else {})})
     try:
+        if isinstance(change, RowChange):
+            rewrite_rows(spark, table, change, note)
+            return
         # Delta takes the note from nowhere else for a DELETE or a MERGE.
         with session_settings(spark, {} if note is None else {USER_METADATA: note}):
             retry_conflicts(table, lambda: change(DeltaTable.forPath(spark, table)))

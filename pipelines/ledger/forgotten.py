@@ -8,12 +8,12 @@ ingest never fills: no producer can send a record that looks like one.
 from datetime import date
 from typing import Final
 
-from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.delta.commits import commits_between
 from pipelines.delta.record_tables import FORGOTTEN, ensure_forgettable
+from pipelines.delta.row_changes import deletion_of, update_from
 from pipelines.delta.small_tables import read_small
 from pipelines.delta.table_properties import FORGETTING, set_table_properties, table_property
 from pipelines.delta.tables import version
@@ -93,13 +93,9 @@ def empty(spark: SparkSession, table: str, records: DataFrame, run_id: str) -> N
         "key": "NULL",
         "value": "NULL",
         "headers": "NULL",
-        FORGOTTEN: forgotten_mark(f"f.{EVENT_TIME}"),
+        FORGOTTEN: forgotten_mark(f"o.{EVENT_TIME}"),
     }
-
-    def change(bronze: DeltaTable) -> None:
-        merge = bronze.alias("t").merge(_beside(records).alias("f"), _same_place())
-        merge.whenMatchedUpdate(set=dict(emptied)).execute()
-
+    change = update_from(_beside(records), RECORD_ID, "true", emptied)
     change_rows(spark, table, change, _commit_properties(spark, table, run_id))
     # Where this run stood still, another may have made an index of what was there before the change.
     set_table_properties(spark, table, _commit_properties(spark, table, run_id))
@@ -121,10 +117,7 @@ def delete_records(spark: SparkSession, table: str, records: DataFrame, run_id: 
         records: their coordinates and `_ingested_at`.
         run_id: the run.
     """
-
-    def change(rows: DeltaTable) -> None:
-        rows.alias("t").merge(_beside(records).alias("f"), _same_place()).whenMatchedDelete().execute()
-
+    change = deletion_of(_beside(records), RECORD_ID)
     change_rows(spark, table, change, {}, note=f"{_NOTE} {run_id}")
 
 
@@ -156,10 +149,6 @@ def forgetting_commits(
 def _beside(records: DataFrame) -> DataFrame:
     """Return records as a broadcast, if they are few enough for the driver.
 
-    A merge with them then does not shuffle the table, so its rows stay in files with their micro-batch.
+    Rows that are written again then stay in files with their micro-batch: a join does not shuffle them.
     """
     return F.broadcast(records) if records.count() <= _MOST_BESIDE else records
-
-
-def _same_place() -> str:
-    return " AND ".join(f"t.{name} = f.{name}" for name in RECORD_ID)

@@ -4,20 +4,20 @@ A replay or a discard changes `_status` and keeps the row; only `forget` and the
 delete rows.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
 from operator import and_
 from typing import Final
 
-from delta.tables import DeltaMergeBuilder, DeltaTable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.delta.conflicts import retry_conflicts
+from pipelines.delta.fenced_commits import rewrite_rows
 from pipelines.delta.io import read
 from pipelines.delta.record_tables import REPLAYED_BY, require_table
+from pipelines.delta.row_changes import update_from
 from pipelines.records.decode import COORDINATES, ERROR, VALID
 from pipelines.records.decoder import ERROR_PARTS
 from pipelines.spark.pipeline import Pipeline
@@ -78,7 +78,7 @@ def tried(status: str) -> dict[str, str | Column]:
     """Return the changes of a row that was tried once more and has a status now, for `update_unresolved`."""
     return {
         "_status": F.lit(status),
-        "_attempts": F.col("q._attempts") + 1,
+        "_attempts": F.col("t._attempts") + 1,
         "_tried_at": F.current_timestamp(),
     }
 
@@ -89,7 +89,9 @@ def update_unresolved(pipeline: Pipeline, chosen: DataFrame, changes: Mapping[st
     Raises:
         InfrastructureError: others changed the same rows at each try.
     """
-    _merge(pipeline, chosen, "q._status = 'open'", lambda rows: rows.whenMatchedUpdate(set=dict(changes)))
+    table = require_table(pipeline, "quarantine")
+    change = update_from(chosen, COORDINATES, "t._status = 'open'", changes)
+    rewrite_rows(pipeline.spark, table, change)
 
 
 def mark_broken(pipeline: Pipeline, records: DataFrame) -> None:
@@ -120,13 +122,14 @@ def judge_replayed(pipeline: Pipeline, records: DataFrame, key: str) -> None:
         InfrastructureError: others changed the same rows at each try.
     """
     judged = _with_errors(records, REPLAYED_BY, VALID)
-    same_mark = f"q._status = 'replayed' AND q.{REPLAYED_BY} <=> o.{REPLAYED_BY}"
-
-    def merge(rows: DeltaMergeBuilder) -> DeltaMergeBuilder:
-        rows = rows.whenMatchedUpdate(f"o.{VALID}", {REPLAYED_BY: F.lit(key)})
-        return rows.whenMatchedUpdate(f"NOT o.{VALID}", _refused(pipeline))
-
-    _merge(pipeline, judged, same_mark, merge)
+    same_mark = f"t._status = 'replayed' AND t.{REPLAYED_BY} <=> o.{REPLAYED_BY}"
+    table, is_valid = require_table(pipeline, "quarantine"), F.col(f"o.{VALID}")
+    changes: dict[str, str | Column] = {
+        column: F.when(is_valid, F.col(f"t.{column}")).otherwise(_column(change))
+        for column, change in _refused(pipeline).items()
+    }
+    changes[REPLAYED_BY] = F.when(is_valid, F.lit(key)).otherwise(F.col(f"t.{REPLAYED_BY}"))
+    rewrite_rows(pipeline.spark, table, update_from(judged, COORDINATES, same_mark, changes))
 
 
 def _with_errors(records: DataFrame, *columns: str) -> DataFrame:
@@ -140,17 +143,5 @@ def _refused(pipeline: Pipeline) -> dict[str, str | Column]:
     return changes | {"_contract_version": F.lit(pipeline.contract.version)} | tried("open")
 
 
-def _merge(
-    pipeline: Pipeline,
-    chosen: DataFrame,
-    condition: str,
-    changed: Callable[[DeltaMergeBuilder], DeltaMergeBuilder],
-) -> None:
-    table = require_table(pipeline, "quarantine")
-    same = [f"q.{name} = o.{name}" for name in COORDINATES]
-
-    def merge() -> None:
-        rows = DeltaTable.forPath(pipeline.spark, table).alias("q")
-        changed(rows.merge(chosen.alias("o"), " AND ".join([*same, condition]))).execute()
-
-    retry_conflicts(table, merge)
+def _column(change: str | Column) -> Column:
+    return F.expr(change) if isinstance(change, str) else change
