@@ -174,10 +174,3 @@ def parse_yaml(text: str, origin: str, refusal: type[OncelakeError]) -> Any:
             " look for dates that do not exist, numbers of thousands of digits, and values that are nested"
             " too deeply"
         ) from None
-
-
-def why_unreadable(error: OSError | UnicodeDecodeError) -> str:
-    """Return why the text of a file cannot be read, and for a wrong encoding what to do."""
-    if isinstance(error, UnicodeDecodeError):
-        return f"the byte at position {error.start} is not UTF-8; save the file as plain text in UTF-8"
-    return (error.strerror or str(error)).lower()

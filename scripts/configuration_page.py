@@ -34,6 +34,7 @@ another cluster.
 `${NAME}` in a value is replaced by the environment variable NAME, which must be set, `${file:/PATH}` by the
 content of a file, and `${command:PROGRAM ARGUMENTS}` by the output of a program. Use them for secrets, which
 are refused in plain text in files. See [Security](security.md#secrets).
+A file must be a regular file, of 4 MiB at most.
 If a key is unknown or a value is invalid, a job ends with exit code 2 before it starts Spark.
 `oncelake plan --pipeline NAME` checks all settings and shows the most important ones; it needs
 neither Spark nor Kafka.

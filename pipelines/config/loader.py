@@ -30,7 +30,8 @@ from pipelines.config.setting_kinds import has_form, holds_secret, parts_of
 from pipelines.config.values import Form
 from pipelines.errors import ConfigError
 from pipelines.message_texts import shortened
-from pipelines.yaml import parse_yaml, why_unreadable
+from pipelines.text_files import LARGEST_YAML, read_text, why_unreadable
+from pipelines.yaml import parse_yaml
 
 # What others call such files; of two beside each other nobody would see that one is not read.
 _OTHER_ENDING: Final = ".yaml"
@@ -231,7 +232,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         ConfigError: the file cannot be read, is not YAML or holds something else.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, LARGEST_YAML)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {why_unreadable(error)}") from None
     values = parse_yaml(text, str(path), ConfigError)

@@ -25,7 +25,8 @@ from pipelines.contracts.custom_properties import OF_OBJECT, OF_PROPERTY
 from pipelines.contracts.rules import ROW_OPTIONS
 from pipelines.errors import ContractError
 from pipelines.message_texts import shortened
-from pipelines.yaml import parse_yaml, why_unreadable
+from pipelines.text_files import LARGEST_YAML, read_text, why_unreadable
+from pipelines.yaml import parse_yaml
 
 _OPTIONS: Final = (*ROW_OPTIONS, "format")
 # Of the document, what Oncelake reads; a date without quotes is text everywhere else.
@@ -61,7 +62,7 @@ def read_document(path: Path) -> tuple[OpenDataContractStandard, list[Reason]]:
         ContractError: the file cannot be read, or is no document of the standard.
     """
     try:
-        content = parse_yaml(path.read_text(encoding="utf-8"), str(path), ContractError)
+        content = parse_yaml(read_text(path, LARGEST_YAML), str(path), ContractError)
     except (OSError, UnicodeDecodeError) as error:
         fix = (
             "; a pipeline names it by the setting `contract`, in the folder of --contracts-dir"

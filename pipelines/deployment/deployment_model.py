@@ -19,7 +19,7 @@ from pipelines.config.values import Form, looks_secret
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError
 from pipelines.formats.contract_files import load_contract
-from pipelines.yaml import why_unreadable
+from pipelines.text_files import LARGEST_JSON, read_text, why_unreadable
 
 # Stands for the value of a variable where the form of a setting is checked; nothing can have this name.
 _UNKNOWN: Final = "variable.invalid"
@@ -297,6 +297,6 @@ def _values(path: Path) -> str:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_text(path, LARGEST_JSON)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {why_unreadable(error)}") from None

@@ -21,6 +21,7 @@ from pipelines.contracts.rules import OwnExpectation, SuiteName
 from pipelines.errors import ConfigError
 from pipelines.expectations.suites import COLUMN_ARGUMENTS, SUITES, Json, generated, refuse_unknown_columns
 from pipelines.resources import resource
+from pipelines.text_files import LARGEST_JSON, read_text
 
 _FOLDER: Final = "base/gx"
 _CONTEXT_FILES: Final = ("great_expectations.yml", ".gitignore")
@@ -157,7 +158,7 @@ def _plain(value: Any) -> Any:
 def _read(path: Path, name: str) -> Json:
     """Return the suite in a file; empty if there is none."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, LARGEST_JSON)
         document = json.loads(text, parse_constant=_no_number, parse_float=_finite)
         if _is_deeper_than(document, _DEEPEST):
             raise ValueError(f"more than {_DEEPEST} levels")
