@@ -21,13 +21,19 @@ from pipelines.contracts.rules import OwnExpectation, SuiteName
 from pipelines.errors import ConfigError
 from pipelines.expectations.suites import COLUMN_ARGUMENTS, SUITES, Json, generated, refuse_unknown_columns
 from pipelines.resources import resource
-from pipelines.text_files import LARGEST_JSON, read_text
+from pipelines.text_files import LARGEST_JSON, read_text, why_unreadable
 
 _FOLDER: Final = "base/gx"
 _CONTEXT_FILES: Final = ("great_expectations.yml", ".gitignore")
 _MARK: Final = "oncelake"
 # Far from where Python ends.
 _DEEPEST: Final = 64
+_TOO_DEEP: Final = f"more than {_DEEPEST} levels"
+_MOST_DIGITS: Final = 1_000
+_WAY_BACK: Final = (
+    "Repair the file, or restore it from a backup; or delete it and run `oncelake expectations generate`,"
+    " which writes what the contract stands for, without expectations that people added"
+)
 _SEVERITIES: Final = ("critical", "warning", "info")
 
 
@@ -158,19 +164,21 @@ def _plain(value: Any) -> Any:
 def _read(path: Path, name: str) -> Json:
     """Return the suite in a file; empty if there is none."""
     try:
-        text = read_text(path, LARGEST_JSON)
-        document = json.loads(text, parse_constant=_no_number, parse_float=_finite)
-        if _is_deeper_than(document, _DEEPEST):
-            raise ValueError(f"more than {_DEEPEST} levels")
+        document = _parsed(read_text(path, LARGEST_JSON))
     except FileNotFoundError:
         if path.is_symlink():
-            raise ConfigError(f"{path}: links to {path.readlink()}, which is not there") from None
+            raise ConfigError(
+                f"{path}: links to {path.readlink()}, which is not there; correct or remove the link"
+            ) from None
         return {}
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}; expected a suite in JSON") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {why_unreadable(error)}") from None
+    except ValueError as error:
+        why = why_unreadable(error) if isinstance(error, UnicodeDecodeError) else error
+        raise ConfigError(f"{path}: cannot be read: {why}; expected a suite in JSON. {_WAY_BACK}") from None
     if not isinstance(document, dict) or document.get("name") != name:
         actual = document.get("name") if isinstance(document, dict) else type(document).__name__
-        raise ConfigError(f"{path}: expected a suite with the name {name!r}, got {actual!r}")
+        raise ConfigError(f"{path}: expected a suite with the name {name!r}, got {actual!r}. {_WAY_BACK}")
     expectations = document.get("expectations", [])
     if not isinstance(expectations, list):
         raise ConfigError(f"{path}: expectations: expected a list, got {type(expectations).__name__}")
@@ -180,9 +188,32 @@ def _read(path: Path, name: str) -> Json:
     return document
 
 
+def _parsed(text: str) -> Any:
+    """Return what a text in JSON says.
+
+    Raises:
+        ValueError: it is none, or says what no expectation can; the message says what.
+    """
+    try:
+        document = json.loads(text, parse_constant=_no_number, parse_float=_finite, parse_int=_whole)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"no JSON: {error.msg} in line {error.lineno}, column {error.colno}") from None
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    if _is_deeper_than(document, _DEEPEST):
+        raise ValueError(_TOO_DEEP)
+    return document
+
+
 def _is_deeper_than(value: Any, levels: int) -> bool:
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return levels == 0 or any(_is_deeper_than(item, levels - 1) for item in inner)
+
+
+def _whole(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise ValueError("a number of thousands of digits")
+    return int(text)
 
 
 def _finite(text: str) -> float:

@@ -142,10 +142,58 @@ def test_a_mistake_in_a_suite_is_refused_with_its_place(
     path.write_text(json.dumps({"name": f"flights.{suite}", "expectations": [expectation]}))
     with pytest.raises(ConfigError, match=said):
         own_expectations(tmp_path, "flights", replace(contract, personal={"distance": "hash"}))
-    for text in ("{", "[" * 100_000):
-        path.write_text(text)
-        with pytest.raises(ConfigError, match=rf"{suite}.json: cannot be read"):
-            own_expectations(tmp_path, "flights", contract)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"{", "no JSON: Expecting property name enclosed in double quotes in line 1, column 2"),
+        (b"", "no JSON: Expecting value in line 1, column 1"),
+        (b"[" * 100_000, "more than 64 levels"),
+        (b"[" * 65 + b"]" * 65, "more than 64 levels"),
+        (b'{"a": NaN}', "NaN is not JSON"),
+        (b'{"a": 1e999}', "1e999 is more than a number of 64 bits holds"),
+        (b'{"a": %s}' % (b"9" * 5_000), "a number of thousands of digits"),
+        (b"\xff", "the byte at position 0 is not UTF-8"),
+    ],
+)
+def test_a_damaged_suite_can_be_written_anew(
+    tmp_path: Path, contract: DataContract, content: bytes, why: str
+) -> None:
+    write_suites(tmp_path, "flights", contract)
+    path = suite_path(tmp_path, "flights", "rows")
+    sound = path.read_bytes()
+    path.write_bytes(content)
+    with pytest.raises(ConfigError) as refused:
+        own_expectations(tmp_path, "flights", contract)
+    message = str(refused.value)
+    assert message.startswith(f"{path}: cannot be read: {why}")
+    assert message.endswith(
+        "; expected a suite in JSON. Repair the file, or restore it from a backup; or delete it and run"
+        " `oncelake expectations generate`, which writes what the contract stands for, without expectations"
+        " that people added"
+    )
+    path.unlink()
+    assert write_suites(tmp_path, "flights", contract) == [path]
+    assert path.read_bytes() == sound
+
+
+def test_a_suite_that_may_not_be_read_is_not_to_be_deleted(
+    tmp_path: Path, contract: DataContract, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_suites(tmp_path, "flights", contract)
+    path = suite_path(tmp_path, "flights", "rows")
+
+    def refusing(file: Path, encoding: str) -> str:
+        # As root one reads everything.
+        raise PermissionError(13, "Permission denied", str(file))
+
+    monkeypatch.setattr(Path, "read_text", refusing)
+    with pytest.raises(ConfigError) as refused:
+        own_expectations(tmp_path, "flights", contract)
+    assert str(refused.value) == (
+        f"{path}: cannot be read: permission denied; let the user that runs this command read the file"
+    )
 
 
 def test_a_link_to_a_suite_stays_one_and_one_to_nothing_is_refused(
