@@ -253,9 +253,7 @@ def _settings(settings: Sequence[str]) -> Iterator[_Source]:
         of_cluster = key.strip().startswith(f"{'.'.join(_CLUSTERS)}.")
         parts = key.strip().split(".", 4 if of_cluster else 2)
         if not equals or not all(parts):
-            # What follows the key may be a secret.
-            prefix = re.split(r"[\s=]", setting.strip(), maxsplit=1)[0]
-            raise ConfigError(f"--set {prefix}: expected key=value, such as kafka.topic=flights")
+            raise _no_setting(setting.strip())
         require_text(setting, f"--set {key.encode(errors='replace').decode()}")
         quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
         value: Any = text[1:-1] if quoted else text
@@ -264,6 +262,17 @@ def _settings(settings: Sequence[str]) -> Iterator[_Source]:
         for part in reversed(parts):
             value = {part: value}
         yield _Source(f"--set {key}", value)
+
+
+def _no_setting(text: str) -> ConfigError:
+    # What follows the key may be a secret.
+    key = re.split(r"[\s=]", text, maxsplit=1)[0]
+    if not key:
+        found = "no key before =" if text else "nothing"
+    else:
+        found = "a key with an empty part" if "=" in text else "no ="
+    where = f"--set {key}".strip()
+    return ConfigError(f"{where}: expected --set key=value, such as --set kafka.topic=flights, got {found}")
 
 
 def _is_passed_on(location: Sequence[str | int]) -> bool:

@@ -103,8 +103,6 @@ def test_a_file_in_another_encoding_is_refused_with_what_to_do(conf: Path) -> No
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("kafka.topic", "expected key=value"),
-        ("=x", "expected key=value"),
         ("kafka.options.group.id=mine", "Oncelake sets group.id itself"),
         ("kafka.options.enable.auto.commit='true'", "since a wrong value loses data"),
         ("kafka.bootstrap_servers=nowhere", "got 'nowhere'"),
