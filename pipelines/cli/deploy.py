@@ -28,14 +28,30 @@ _RATE: Final = Finite(min=1e-9, max=1e12)
 # Of an object in Kubernetes.
 _LABEL: Final = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 _NAME: Final = rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*"
+_NAME_WORDS: Final = "1 to 253 small letters, digits, '.' and '-', a letter or a digit first and last"
+_FOLDER: Final = r"(/(?!\.{1,2}(/|$))[\w.-]+)+"
+_FOLDER_WORDS: Final = (
+    "the absolute path of a folder, of letters, digits, '.', '_' and '-', without '.' and '..' as a part and"
+    " without / at its end"
+)
+_WORD: Final = r"[\w.-]+"
+_WORD_WORDS: Final = "letters, digits, '.', '_' and '-'"
 
 
-def _like(pattern: str, example: str) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
-    """Return a check of an option's value, which stands in files that others read."""
+def _like(
+    pattern: str, words: str, example: str
+) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    """Return a check of an option's value, which stands in files that others read.
+
+    Args:
+        pattern: what a value matches as a whole.
+        words: the same, for people.
+        example: such a value.
+    """
 
     def check(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
         if text is not None and not re.fullmatch(pattern, text):
-            raise click.BadParameter(f"expected text such as {example}, got {text!r}")
+            raise click.BadParameter(f"expected {words}, such as {example}, got {text!r}")
         return text
 
     return check
@@ -46,14 +62,18 @@ _home = click.option(
     default=_PLACE.home,
     show_default=True,
     metavar="DIR",
-    callback=_like(r"(/[\w.-]+)+", "/opt/oncelake"),
+    callback=_like(_FOLDER, _FOLDER_WORDS, "/opt/oncelake"),
     help="Project folder on the target machine or in the image.",
 )
 _image = click.option(
     "--image",
     default=_PLACE.image,
     show_default=True,
-    callback=_like(r"\w[\w.:/@-]*", "registry.example.internal/oncelake:1.0"),
+    callback=_like(
+        r"\w[\w.:/@-]*",
+        "the name of an image, of letters, digits, '.', '_', '-', ':', '/' and '@'",
+        "registry.example.internal/oncelake:1.0",
+    ),
     help="Container image.",
 )
 _secret = click.option(
@@ -61,7 +81,7 @@ _secret = click.option(
     default=_PLACE.secret,
     show_default=True,
     metavar="NAME",
-    callback=_like(_NAME, "oncelake"),
+    callback=_like(_NAME, _NAME_WORDS, "oncelake"),
     help="The secret (Databricks: the scope) that has each environment variable under its name.",
 )
 _partitions = click.option(
@@ -108,7 +128,11 @@ def kubernetes(out: Path | None, **named: Any) -> None:
 @click.option(
     "--workers",
     metavar="KIND/NAME",
-    callback=_like(rf"(StatefulSet|Deployment)/{_NAME}", "StatefulSet/spark-worker"),
+    callback=_like(
+        rf"(StatefulSet|Deployment)/{_NAME}",
+        "StatefulSet/NAME or Deployment/NAME",
+        "StatefulSet/spark-worker",
+    ),
     help="Scale the workers of a Spark cluster. Default: start runs of the streams when there is a backlog.",
 )
 @click.option(
@@ -185,7 +209,7 @@ def _workers(
     default=Executors().account,
     show_default=True,
     metavar="NAME",
-    callback=_like(_NAME, "spark"),
+    callback=_like(_NAME, _NAME_WORDS, "spark"),
     help="The service account of drivers.",
 )
 @_out
@@ -251,21 +275,21 @@ def cron_command(out: Path | None, home: str, **named: Any) -> None:
     "--runtime",
     required=True,
     metavar="VERSION",
-    callback=_like(r"[\w.-]+", "18.0.x-scala2.13"),
+    callback=_like(_WORD, _WORD_WORDS, "18.0.x-scala2.13"),
     help="The Databricks runtime (spark_version).",
 )
 @click.option(
     "--node-type",
     required=True,
     metavar="TYPE",
-    callback=_like(r"[\w.-]+", "m6gd.large"),
+    callback=_like(_WORD, _WORD_WORDS, "m6gd.large"),
     help="The type of all nodes.",
 )
 @click.option(
     "--files",
     required=True,
     metavar="DIR",
-    callback=_like(r"(/[\w.-]+)+", "/Workspace/Shared/oncelake"),
+    callback=_like(_FOLDER, _FOLDER_WORDS, "/Workspace/Shared/oncelake"),
     help="Workspace or volume folder with jobs, conf, data_contracts, the wheel and the jar.",
 )
 @click.option("--workers", type=_NUMBER, default=1, show_default=True, help="Minimum number of workers.")

@@ -11,6 +11,10 @@ from pipelines.cli.deploy import deploy
 from pipelines.errors import OncelakeError
 
 FIGURES = ("--rate-in", "1000", "--rate-out", "400", "--catch-up", "1 hour", "--partitions", "12")
+ABSOLUTE = (
+    "the absolute path of a folder, of letters, digits, '.', '_' and '-', without '.' and '..' as a part and"
+    " without / at its end"
+)
 DATABRICKS = ("--runtime", "18.0", "--node-type", "m6", "--files", "/Workspace/x")
 
 
@@ -90,26 +94,49 @@ def test_what_does_not_scale_is_refused(words: list[str], said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("words", "expected"),
     [
-        ["kubernetes", "--image", "a b"],
-        ["kubernetes", "--home", "opt"],
-        ["kubernetes", "--home", "/opt/'"],
-        ["kubernetes", "--secret", "A"],
-        ["keda", "--workers", "DaemonSet/spark"],
-        ["airflow", "--home", '/opt/"\n'],
-        ["kubernetes", "--image", ":"],
-        ["kubernetes", "--secret", "a..b"],
-        ["kubernetes", "--secret", "a" * 254],
-        ["spark-operator", "--driver-account", "a.-b"],
-        ["databricks-job", "--runtime", "", "--node-type", "m6", "--files", "/Workspace/x"],
-        ["databricks-job", "--runtime", "18.0", "--node-type", "", "--files", "/Workspace/x"],
+        (["kubernetes", "--image", "a b"], "the name of an image"),
+        (["kubernetes", "--home", "opt"], ABSOLUTE),
+        (["systemd", "--home", "opt/one"], ABSOLUTE),
+        (["systemd", "--home", "/opt/one/"], ABSOLUTE),
+        (["systemd", "--home", "/"], ABSOLUTE),
+        (["systemd", "--home", "~/one"], ABSOLUTE),
+        (["systemd", "--home", "/opt/one lake"], ABSOLUTE),
+        (["systemd", "--home", "/opt/../etc"], ABSOLUTE),
+        (["systemd", "--home", "/opt/./one"], ABSOLUTE),
+        (["kubernetes", "--home", "/opt/'"], ABSOLUTE),
+        (["kubernetes", "--secret", "A"], "1 to 253 small letters"),
+        (["keda", "--workers", "DaemonSet/spark"], "StatefulSet/NAME or Deployment/NAME"),
+        (["airflow", "--home", '/opt/"\n'], ABSOLUTE),
+        (["kubernetes", "--image", ":"], "the name of an image"),
+        (["kubernetes", "--secret", "a..b"], "1 to 253 small letters"),
+        (["kubernetes", "--secret", "a" * 254], "1 to 253 small letters"),
+        (["spark-operator", "--driver-account", "a.-b"], "1 to 253 small letters"),
+        (
+            ["databricks-job", "--runtime", "", "--node-type", "m6", "--files", "/Workspace/x"],
+            "letters, digits, '.', '_' and '-', such as 18.0.x-scala2.13, got ''",
+        ),
+        (
+            ["databricks-job", "--runtime", "18.0", "--node-type", "", "--files", "/Workspace/x"],
+            "letters, digits, '.', '_' and '-', such as m6gd.large, got ''",
+        ),
+        (["databricks-job", "--runtime", "18.0", "--node-type", "m6", "--files", "x"], ABSOLUTE),
     ],
 )
-def test_texts_that_would_mean_something_else_in_a_file_are_refused(words: list[str]) -> None:
+def test_texts_that_would_mean_something_else_in_a_file_are_refused(words: list[str], expected: str) -> None:
     done = run(*words)
     assert done.exit_code == 2
-    assert "expected text such as" in done.output
+    assert f": expected {expected}" in done.output
+    assert ", such as " in done.output
+    assert ", got " in done.output
+
+
+def test_a_wrong_home_is_refused_with_what_one_is() -> None:
+    done = run("systemd", "--home", "opt/one")
+    assert done.output.endswith(
+        f"Invalid value for '--home': expected {ABSOLUTE}, such as /opt/oncelake, got 'opt/one'\n"
+    )
 
 
 def test_files_that_cannot_all_be_written_are_not_written_in_part(tmp_path: Path) -> None:
