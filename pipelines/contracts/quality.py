@@ -186,28 +186,28 @@ def _day_rule(column: str | None, quality: DataQuality, refuse: Refuse) -> DayRu
         if minimum is not None or maximum is not None:
             refuse(place, f"{metric}: expected mustBeBetween or single bounds, got both")
         minimum, maximum = quality.mustBeBetween
-    bounds_given = [bound for bound in (minimum, maximum) if bound is not None]
+    if reason := _unfit(metric, minimum, maximum):
+        refuse(place, f"{metric}: {reason}")
+        return None
+    return DayRule(metric, column, minimum, maximum)
+
+
+def _unfit(metric: DayMetric, minimum: float | None, maximum: float | None) -> str | None:
+    """Return what is wrong with the bounds of a rule; None if a day can keep them."""
+    bounds = [bound for bound in (minimum, maximum) if bound is not None]
+    got = str(bounds)[:_SHOWN]
+    if not bounds:
+        return "expected mustBeBetween, mustBeGreaterOrEqualTo or mustBeLessOrEqualTo"
     # A comparison with what is no number is never true.
-    if not all(abs(bound) < _LARGEST for bound in bounds_given) or bounds_given != sorted(bounds_given):
-        got = str(bounds_given)[:_SHOWN]
-        refuse(place, f"{metric}: expected finite bounds, the lower one first, got {got}")
-    elif not bounds_given:
-        refuse(place, f"{metric}: expected mustBeBetween, mustBeGreaterOrEqualTo or mustBeLessOrEqualTo")
-    elif never := _never(metric, minimum, maximum):
-        refuse(place, f"{metric}: no day can keep it: {never}; got {bounds_given}")
-    else:
-        return DayRule(metric, column, minimum, maximum)
-    return None
-
-
-def _never(metric: DayMetric, minimum: float | None, maximum: float | None) -> str | None:
-    """Return why no day can keep a rule; None if one can."""
-    if maximum is not None and maximum < 0:
-        return "a count is never below 0"
+    if not all(abs(bound) < _LARGEST for bound in bounds) or bounds != sorted(bounds):
+        return f"expected finite bounds, the lower one first, got {got}"
     if metric == "nullValues":
-        return "a share is at most 100 percent" if minimum is not None and minimum > 100 else None
+        is_share = bounds[0] >= 0 and bounds[-1] <= 100
+        return None if is_share else f"expected a percentage, from 0 to 100, got {got}"
+    if maximum is not None and maximum < 0:
+        return f"no day can keep it: a count is never below 0; got {got}"
     if minimum is not None and maximum is not None and math.ceil(minimum) > maximum:
-        return "a count is a whole number"
+        return f"no day can keep it: a count is a whole number; got {got}"
     return None
 
 

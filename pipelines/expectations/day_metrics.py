@@ -84,6 +84,11 @@ def unknown_figure(figure: str, contract: DataContract) -> str | None:
     return None
 
 
+def is_percentage(figure: str) -> bool:
+    """Return whether a figure is a percentage."""
+    return figure.endswith("_nulls")
+
+
 def _sql(figure: str) -> str:
     column, _, kind = figure.rpartition("_")
     return {**_OF_ANY, **_OF_NUMBERS}[kind].format(name(column))

@@ -4,18 +4,23 @@ There are two for each pipeline: `rows` is asked of the rows as written, `days` 
 each day. Great Expectations itself is not needed here, as it takes seconds to import.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import DayRule, OwnExpectation, RowRule, SuiteName
 from pipelines.errors import ConfigError
-from pipelines.expectations.day_metrics import FRESHNESS, ROWS, unknown_figure
+from pipelines.expectations.day_metrics import FRESHNESS, ROWS, is_percentage, unknown_figure
 from pipelines.records.decode import EVENT_DATE, ORIGIN
 
 Json = dict[str, Any]
 
 SUITES: Final[tuple[SuiteName, ...]] = ("rows", "days")
 COLUMN_ARGUMENTS: Final = ("column", "column_A", "column_B", "column_list")
+# A figure has one value for each day, so bounds of these are bounds of it.
+_BOUNDS_OF_VALUES: Final = tuple(
+    f"expect_column_{name}_to_be_between" for name in ("values", "min", "max", "mean", "median", "sum")
+)
 
 
 def generated(contract: DataContract) -> dict[SuiteName, list[Json]]:
@@ -56,20 +61,32 @@ def columns_named(expectation: Json) -> list[str]:
 
 
 def refuse_unknown_columns(own: OwnExpectation, contract: DataContract) -> None:
-    """See to it that an expectation asks of columns that there are.
+    """See to it that an expectation asks of columns that there are, and of figures what they can be.
 
     Raises:
-        ConfigError: it names a column that the contract does not have, or a figure that there is not.
+        ConfigError: it names a column that the contract does not have, or a figure that there is not; or it
+            bounds a percentage by what is none.
     """
     columns = {*contract.columns, *contract.key_names, EVENT_DATE, *ORIGIN}
     for column in columns_named(dict(own.config)):
         reason = None
         if own.suite == "days":
-            reason = unknown_figure(column, contract)
+            reason = unknown_figure(column, contract) or _no_percentage(column, own.config)
         elif column.partition(".")[0] not in columns:
             reason = f"expected a column of the contract: {', '.join(contract.columns)}"
         if reason:
             raise ConfigError(f"{own.place}: column {column}: {reason}")
+
+
+def _no_percentage(figure: str, config: Mapping[str, Any]) -> str | None:
+    """Return why a bound of a figure is no percentage; None if it is one, or need not be."""
+    if not is_percentage(figure) or config["type"] not in _BOUNDS_OF_VALUES:
+        return None
+    for name in ("min_value", "max_value"):
+        bound = config.get("kwargs", {}).get(name)
+        if isinstance(bound, int | float) and not 0 <= bound <= 100:
+            return f"{name}: expected a percentage, from 0 to 100, got {bound}"
+    return None
 
 
 def figure_of(rule: DayRule) -> str:

@@ -366,11 +366,26 @@ def test_a_rule_that_cannot_be_kept_is_refused_not_ignored(
     assert said in refusal(tmp_path, document)
 
 
-def test_a_share_of_nulls_is_at_most_all(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("limits", "got"),
+    [
+        ({"mustBeLessOrEqualTo": 300}, "[300]"),
+        ({"mustBeLessOrEqualTo": 100.5}, "[100.5]"),
+        ({"mustBeLessOrEqualTo": -1}, "[-1]"),
+        ({"mustBeGreaterOrEqualTo": 101}, "[101]"),
+        ({"mustBeGreaterOrEqualTo": -0.5}, "[-0.5]"),
+        ({"mustBeBetween": [0, 101]}, "[0, 101]"),
+        ({"mustBeBetween": [-5, 30]}, "[-5, 30]"),
+    ],
+)
+def test_a_share_of_nulls_is_a_percentage(tmp_path: Path, limits: dict[str, Any], got: str) -> None:
     document = sound()
-    rule = {"type": "library", "metric": "nullValues", "unit": "percent", "mustBeGreaterOrEqualTo": 101}
+    rule = {"type": "library", "metric": "nullValues", "unit": "percent", **limits}
     document["schema"][0]["properties"][5]["quality"] = [rule]
-    assert "no day can keep it: a share is at most 100 percent; got [101]" in refusal(tmp_path, document)
+    place = "schema.properties.tailnum.quality: nullValues"
+    assert f"{place}: expected a percentage, from 0 to 100, got {got}" in refusal(tmp_path, document)
+    rule |= dict.fromkeys(limits, 100) if "mustBeBetween" not in limits else {"mustBeBetween": [0, 100]}
+    assert load(tmp_path, document).day_rules
 
 
 def test_values_that_must_not_come_twice_in_a_day_are_a_rule(tmp_path: Path) -> None:

@@ -132,6 +132,19 @@ def test_a_generated_expectation_that_was_edited_is_neither_obeyed_nor_overwritt
             "_mean needs a column of numbers",
         ),
         ("days", {**MEAN, "kwargs": {"column": "distance_max"}}, "distance has personal data"),
+        (
+            "days",
+            {
+                "type": "expect_column_values_to_be_between",
+                "kwargs": {"column": "dest_nulls", "max_value": 300},
+            },
+            "column dest_nulls: max_value: expected a percentage, from 0 to 100, got 300",
+        ),
+        (
+            "days",
+            {**MEAN, "kwargs": {"column": "dest_nulls", "min_value": -0.5, "max_value": 1}},
+            "column dest_nulls: min_value: expected a percentage, from 0 to 100, got -0.5",
+        ),
     ],
 )
 def test_a_mistake_in_a_suite_is_refused_with_its_place(
@@ -142,6 +155,24 @@ def test_a_mistake_in_a_suite_is_refused_with_its_place(
     path.write_text(json.dumps({"name": f"flights.{suite}", "expectations": [expectation]}))
     with pytest.raises(ConfigError, match=said):
         own_expectations(tmp_path, "flights", replace(contract, personal={"distance": "hash"}))
+
+
+@pytest.mark.parametrize(
+    "expectation",
+    [
+        {**MEAN, "kwargs": {"column": "dest_nulls", "min_value": 0, "max_value": 100.0}},
+        {**MEAN, "kwargs": {"column": "distance_max", "max_value": 300}},
+        {"type": "expect_column_stdev_to_be_between", "kwargs": {"column": "dest_nulls", "max_value": 300}},
+        {"type": "expect_column_values_to_be_null", "kwargs": {"column": "dest_nulls"}},
+    ],
+)
+def test_what_is_no_percentage_or_within_its_bounds_is_taken(
+    tmp_path: Path, contract: DataContract, expectation: dict[str, Any]
+) -> None:
+    path = suite_path(tmp_path, "flights", "days")
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"name": "flights.days", "expectations": [expectation]}))
+    assert [own.config for own in own_expectations(tmp_path, "flights", contract)] == [expectation]
 
 
 @pytest.mark.parametrize(
