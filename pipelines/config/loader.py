@@ -40,6 +40,8 @@ _OF_ONE_PIPELINE: Final = (("kafka", "topic"), ("speed", "watermark_delay"))
 _SERVERS: Final = "KAFKA_BOOTSTRAP_SERVERS"
 _LONGEST_SHOWN: Final = 100
 _CLUSTERS: Final = ("kafka", "clusters")
+# Where pydantic refuses a key and not its value.
+_OF_A_KEY: Final = "[key]"
 # By the names of settings and headers; a path or a class of credentials is none.
 _SECRET_HEADER: Final = re.compile(r"authorization|cookie|token|secret|signature|api-?key", re.IGNORECASE)
 _SECRET_SETTING: Final = re.compile(
@@ -363,6 +365,8 @@ def _pipeline_file(layers: Sequence[_Source]) -> str:
 
 def _explain(error: ErrorDetails, layers: Sequence[_Source]) -> str:
     location, value = error["loc"], error["input"]
+    if is_key := location[-1:] == (_OF_A_KEY,):
+        location = location[:-1]
     where = f"{_origin(layers, location)}: {'.'.join(map(str, location))}"
     match error["type"]:
         case "extra_forbidden":
@@ -380,7 +384,7 @@ def _explain(error: ErrorDetails, layers: Sequence[_Source]) -> str:
             # Secrets are put in wrong places, too.
             holds_others = isinstance(value, dict | list | tuple)
             may_be_secret = holds_others or _is_passed_on(location) or "@" in repr(value)
-            may_be_secret |= tuple(location[:-1]) == _CLUSTERS
+            may_be_secret |= tuple(location[:-1]) == _CLUSTERS and not is_key
             shown = (
                 f"a {type(value).__name__}, not shown here"
                 if may_be_secret

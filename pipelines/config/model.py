@@ -254,7 +254,9 @@ class SparkConfig(_Model):
         conf: Other Spark settings. They also apply under spark-submit and override its `--conf`. Settings
             that a submitted driver needs at its start, such as `spark.driver.memory`, have no effect there.
             Settings on which results depend are refused, such as `spark.sql.shuffle.partitions` (use
-            `speed.state_partitions`) and `spark.sql.session.timeZone`.
+            `speed.state_partitions`) and `spark.sql.session.timeZone`; and those by which data may be lost:
+            default properties of new Delta tables (`spark.databricks.delta.properties.defaults.…`), and
+            another file system for local files (`spark.hadoop.fs.file.impl`).
     """
 
     master: str | None = None

@@ -34,12 +34,13 @@ _SOURCE_OPTIONS_WE_OWN: Final = {
     " 'Offsets are gone'",
     "startingoffsets": "where ingest starts is kafka.starting_offsets; remove it from the options",
 }
+_SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _SPARK_SETTINGS_WE_OWN: Final = frozenset(
     {
         "spark.sql.extensions",
         "spark.sql.catalog.spark_catalog",
         "spark.sql.session.timeZone",
-        "spark.sql.shuffle.partitions",
+        _SHUFFLE_PARTITIONS,
         "spark.sql.ansi.enabled",
         "spark.sql.parser.escapedStringLiterals",
         "spark.sql.variable.substitute",
@@ -51,6 +52,15 @@ _SPARK_SETTINGS_WE_OWN: Final = frozenset(
         "spark.sql.legacy.timeParserPolicy",
     }
 )
+_LOCAL_FILES: Final = (
+    "commits and checkpoints on local files depend on the atomic renames and the checksums of Oncelake's file"
+    " system, or of Hadoop's own; remove it"
+)
+_REFUSED_SPARK_SETTINGS: Final = {
+    "spark.hadoop.fs.file.impl": _LOCAL_FILES,
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": _LOCAL_FILES,
+}
+_PROPERTY_OF_NEW_TABLES: Final = "spark.databricks.delta.properties.defaults."
 _SECRET: Final = re.compile(
     r"jaas|password|secret|token|credential|private|user\.info|\.key(\.pem)?$"
     r"|oauthbearer\.config",
@@ -209,13 +219,20 @@ def _no_secret(options: dict[str, str]) -> dict[str, str]:
     return options
 
 
-def _no_owned_setting(settings: dict[str, str]) -> dict[str, str]:
-    if owned := sorted(_SPARK_SETTINGS_WE_OWN & settings.keys()):
+def _a_spark_setting(key: str) -> str:
+    if key in _SPARK_SETTINGS_WE_OWN:
+        instead = " (speed.state_partitions decides it)" if key == _SHUFFLE_PARTITIONS else ""
+        raise ValueError(f"Oncelake sets {key} itself, since the results depend on it; remove it{instead}")
+    if key.startswith(_PROPERTY_OF_NEW_TABLES):
         raise ValueError(
-            f"Oncelake sets {', '.join(owned)} itself, since the results depend on it; remove it"
-            " (speed.state_partitions decides the shuffle partitions)"
+            "each new table would get this property: with others than Oncelake's, what streams, runs and"
+            " readers of certified days still need may be deleted (commits, files, numbers of micro-batches"
+            " and leases), or rows cannot be replaced; remove it, and set a property of a single table with"
+            " ALTER TABLE"
         )
-    return settings
+    if why := _REFUSED_SPARK_SETTINGS.get(key):
+        raise ValueError(why)
+    return key
 
 
 def _no_truth(value: object) -> object:
@@ -266,4 +283,4 @@ ProducerSecrets = Annotated[dict[str, SecretStr], AfterValidator(_no_owned_produ
 Webhook = Annotated[SecretStr, AfterValidator(_a_webhook), Form.URL]
 Headers = Annotated[dict[str, SecretStr], AfterValidator(_headers), Form.HEADERS]
 Command = Annotated[tuple[str, ...], BeforeValidator(_words), Form.PROGRAM]
-SparkSettings = Annotated[dict[str, _Setting], AfterValidator(_no_owned_setting)]
+SparkSettings = dict[Annotated[str, AfterValidator(_a_spark_setting)], _Setting]
