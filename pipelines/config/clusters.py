@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Annotated, Final, Literal, Protocol
 from zlib import crc32
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from pipelines.config.client_templates import TemplateName
 from pipelines.config.values import (
@@ -19,8 +19,15 @@ from pipelines.config.values import (
     Variable,
 )
 from pipelines.errors import ConfigError
+from pipelines.model_errors import like
 
-ClusterName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")]
+ClusterName = Annotated[
+    str,
+    like(
+        r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?",
+        "the name of a cluster, of 1 to 40 small letters, digits and '-', a letter or a digit first and last",
+    ),
+]
 """The name of a further cluster: it is part of topics, checkpoints, groups and properties."""
 
 SEPARATOR: Final = "/"

@@ -22,14 +22,13 @@ from types import NoneType, UnionType
 from typing import Any, Final, get_args, get_origin
 
 from pydantic import SecretStr, ValidationError
-from pydantic_core import ErrorDetails
 
 from pipelines.config.model import PipelineConfig
 from pipelines.config.references import EXPECTED, plain_secrets, require_text, resolved
 from pipelines.config.setting_kinds import has_form, holds_secret, parts_of
 from pipelines.config.values import Form
 from pipelines.errors import ConfigError
-from pipelines.message_texts import shortened
+from pipelines.model_errors import RefusedValue, refused_values
 from pipelines.text_files import LARGEST_YAML, read_text, why_unreadable
 from pipelines.yaml import parse_yaml
 
@@ -40,8 +39,6 @@ _OF_ONE_PIPELINE: Final = (("kafka", "topic"), ("speed", "watermark_delay"))
 _SERVERS: Final = "KAFKA_BOOTSTRAP_SERVERS"
 _LONGEST_SHOWN: Final = 100
 _CLUSTERS: Final = ("kafka", "clusters")
-# Where pydantic refuses a key and not its value.
-_OF_A_KEY: Final = "[key]"
 # By the names of settings and headers; a path or a class of credentials is none.
 _SECRET_HEADER: Final = re.compile(r"authorization|cookie|token|secret|signature|api-?key", re.IGNORECASE)
 _SECRET_SETTING: Final = re.compile(
@@ -95,9 +92,10 @@ def load_config(
         if key in merged:
             raise ConfigError(f"{_origin(layers, (key,))}: {key}: {words}; remove this key")
     try:
-        return PipelineConfig.model_validate({**merged, "name": name, "env": env})
+        return PipelineConfig.model_validate(document := {**merged, "name": name, "env": env})
     except ValidationError as error:
-        raise ConfigError("\n".join(_explain(e, layers) for e in error.errors())) from None
+        refused = refused_values(error, document)
+        raise ConfigError("\n".join(_explain(each, layers) for each in refused)) from None
 
 
 @dataclass(frozen=True)
@@ -363,42 +361,36 @@ def _pipeline_file(layers: Sequence[_Source]) -> str:
     return next(files, "configuration")
 
 
-def _explain(error: ErrorDetails, layers: Sequence[_Source]) -> str:
-    location, value = error["loc"], error["input"]
-    if is_key := location[-1:] == (_OF_A_KEY,):
-        location = location[:-1]
-    where = f"{_origin(layers, location)}: {'.'.join(map(str, location))}"
-    match error["type"]:
+def _explain(refused: RefusedValue, layers: Sequence[_Source]) -> str:
+    location, name = refused.location, ".".join(map(str, refused.location))
+    # What does not fit together has no place of its own; its message names the settings.
+    where = ": ".join(filter(None, (_origin(layers, location), name)))
+    match refused.kind:
         case "extra_forbidden":
             known_keys = _known_keys(location[:-1])
             close = get_close_matches(str(location[-1]), known_keys, 1)
             hint = f"did you mean '{close[0]}'?" if close else f"known keys: {', '.join(known_keys)}"
             return f"{where}: unknown key; {hint}"
         case "missing":
-            name = ".".join(map(str, location))
             place = _pipeline_file(layers) if location in _OF_ONE_PIPELINE else _origin(layers, location)
             return f"{place}: {name}: missing; add it here or with --set {name}=VALUE"
         case "value_error":
-            return f"{where}: {error['msg'].removeprefix('Value error, ')}"
-        case _:
-            # Secrets are put in wrong places, too.
-            holds_others = isinstance(value, dict | list | tuple)
-            may_be_secret = holds_others or _is_passed_on(location) or "@" in repr(value)
-            may_be_secret |= tuple(location[:-1]) == _CLUSTERS and not is_key
-            shown = (
-                f"a {type(value).__name__}, not shown here"
-                if may_be_secret
-                else shortened(value, _LONGEST_SHOWN)
-            )
-            is_section = error["type"] == "dict_type" and where.startswith("--set")
-            fix = f"; set one at a time: --set {'.'.join(map(str, location))}.KEY=VALUE" if is_section else ""
-            return f"{where}: {_expected(error['msg'])}, got {shown}{fix}"
+            return f"{where}: {refused.message}"
+        case kind:
+            is_section = kind == "dict_type" and where.startswith("--set")
+            fix = f"; set one at a time: --set {name}.KEY=VALUE" if is_section else ""
+            return f"{where}: expected {refused.expected()}, got {_shown(refused)}{fix}"
 
 
-def _expected(message: str) -> str:
-    """Return what pydantic expected, in the words of YAML."""
-    text = message.replace("Input should be", "expected").replace("String should", "expected to")
-    return text.replace("a valid tuple", "a list").replace("a valid dictionary", "keys with values")
+def _shown(refused: RefusedValue) -> str:
+    """Return the value as a message may show it: secrets are put in wrong places, too."""
+    location, value = refused.location, refused.found
+    may_be_secret = isinstance(value, dict | list | tuple) and bool(value)
+    may_be_secret |= _is_passed_on(location) or "@" in repr(value)
+    may_be_secret |= tuple(location[:-1]) == _CLUSTERS and not refused.is_key
+    if may_be_secret:
+        return f"a {type(value).__name__}, not shown here"
+    return refused.found_text(_LONGEST_SHOWN)
 
 
 def _known_keys(location: Sequence[str | int]) -> list[str]:

@@ -30,17 +30,21 @@ from pipelines.config.streams import STREAMS, Layer, Query
 from pipelines.config.values import (
     AnyInterval,
     Command,
+    ContractFile,
     Count,
+    DatabaseName,
     Group,
     Headers,
     LeaseInterval,
     Options,
+    PipelineName,
     Place,
     PositiveInterval,
     Real,
     SparkSettings,
     Topic,
     Url,
+    ViewName,
     Webhook,
     Whole,
 )
@@ -181,9 +185,9 @@ class ServingConfig(_Model):
             `unity.lake` in a Spark catalog. It must exist.
     """
 
-    view: str | None = Field(default=None, pattern=r"^\w+(\.\w+){0,2}$")
+    view: ViewName | None = None
     table: bool = False
-    database: str | None = Field(default=None, pattern=r"^\w+(\.\w+)?$")
+    database: DatabaseName | None = None
 
 
 class NotifyConfig(_Model):
@@ -291,9 +295,9 @@ class PipelineConfig(_Model):
         spark: The Spark session.
     """
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    name: PipelineName
     env: str
-    contract: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*([./][A-Za-z0-9_-]+)*$")
+    contract: ContractFile
     accept_risks: tuple[RiskName, ...] = ()
     lake: LakeConfig
     kafka: KafkaConfig

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 from pipelines.durations import Interval
+from pipelines.model_errors import like
 
 _KAFKA_OPTIONS_WE_OWN: Final = frozenset(
     {"bootstrap.servers", "group.id", "enable.auto.commit", "auto.offset.reset", "key.deserializer"}
@@ -258,19 +259,65 @@ def _a_place(root: str) -> str:
     return root
 
 
-Topic = Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$"), AfterValidator(_a_topic)]
-Servers = Annotated[
-    str, Field(pattern=r"^[^\s,@]+:\d{1,9}(,[^\s,@]+:\d{1,9})*$"), AfterValidator(_real_ports)
+Topic = Annotated[
+    str,
+    like(r"[a-zA-Z0-9._-]{1,249}", "the name of a topic, of 1 to 249 letters, digits, '.', '_' and '-'"),
+    AfterValidator(_a_topic),
 ]
-Group = Annotated[str, Field(pattern=r"^([a-zA-Z0-9._-]|\{env\}|\{pipeline\}){1,200}$")]
+Servers = Annotated[
+    str,
+    like(
+        r"[^\s,@]+:\d{1,9}(,[^\s,@]+:\d{1,9})*",
+        "host:port, several separated by commas without spaces, such as kafka-1:9092,kafka-2:9092",
+    ),
+    AfterValidator(_real_ports),
+]
+Group = Annotated[
+    str,
+    like(
+        r"([a-zA-Z0-9._-]|\{env\}|\{pipeline\}){1,200}",
+        "1 to 200 letters, digits, '.', '_' and '-', with {env} and {pipeline} for the two names",
+    ),
+]
 Url = Annotated[str, AfterValidator(_an_address), Form.URL]
-Place = Annotated[str, Field(pattern=r"^[^`'\"\s]+$"), AfterValidator(_a_place)]
+Place = Annotated[
+    str,
+    like(r"[^`'\"\s]+", "a path, or a URI such as s3a://bucket/lake, without spaces, quotes and backticks"),
+    AfterValidator(_a_place),
+]
+ContractFile = Annotated[
+    str,
+    like(
+        r"[A-Za-z0-9_][A-Za-z0-9_-]*([./][A-Za-z0-9_-]+)*",
+        "a file in the folder of contracts, such as flights.odcs.yaml: letters, digits, '_' and '-', with"
+        " single '.' and '/' between them",
+    ),
+]
+PipelineName = Annotated[
+    str,
+    like(
+        r"[A-Za-z0-9][A-Za-z0-9._-]*",
+        "a name of letters, digits, '.', '_' and '-', a letter or a digit first (rename the file)",
+    ),
+]
+ViewName = Annotated[
+    str, like(r"\w+(\.\w+){0,2}", "the name of a view, such as flights, lake.flights or unity.lake.flights")
+]
+DatabaseName = Annotated[
+    str, like(r"\w+(\.\w+)?", "the name of a database, such as lake, or unity.lake in a Spark catalog")
+]
 RackMode = Literal["off", "client", "placement"]
-Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Variable = Annotated[
+    str, like(r"[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable, such as NODE_RACK")
+]
 Whole = Annotated[int, BeforeValidator(_no_truth)]
 Real = Annotated[float, BeforeValidator(_no_truth)]
 Count = Annotated[Whole, Field(ge=1, le=2**63 - 1)]
-Bytes = Annotated[str, Field(pattern=r"^[1-9]\d*[bkmgt]$"), AfterValidator(_no_more_than_a_long)]
+Bytes = Annotated[
+    str,
+    like(r"[1-9]\d*[bkmgt]", "a whole number above 0 with a unit (b, k, m, g or t), such as 64m"),
+    AfterValidator(_no_more_than_a_long),
+]
 AnyInterval = Annotated[Interval, AfterValidator(_not_too_long)]
 PositiveInterval = Annotated[Interval, AfterValidator(_some_time)]
 LeaseInterval = Annotated[PositiveInterval, AfterValidator(_some_seconds)]

@@ -19,12 +19,12 @@ from open_data_contract_standard.model import (
     ServiceLevelAgreementProperty,
 )
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 from pipelines.contracts.custom_properties import OF_OBJECT, OF_PROPERTY
 from pipelines.contracts.rules import ROW_OPTIONS
 from pipelines.errors import ContractError
 from pipelines.message_texts import shortened
+from pipelines.model_errors import WORDS, Location, RefusedValue, refused_values
 from pipelines.text_files import LARGEST_YAML, read_text, why_unreadable
 from pipelines.yaml import parse_yaml
 
@@ -32,11 +32,7 @@ _OPTIONS: Final = (*ROW_OPTIONS, "format")
 # Of the document, what Oncelake reads; a date without quotes is text everywhere else.
 _READ: Final = ("schema", "id", "version", "apiVersion", "kind")
 _EXPECTED: Final = {
-    "string_type": "text; put it into quotes",
-    "bool_type": "true or false",
-    "bool_parsing": "true or false",
-    "int_type": "a whole number",
-    "int_parsing": "a whole number",
+    **WORDS,
     "list_type": "a list, each line beginning with `- `",
     "dict_type": "names with values, as `name: value`",
     "model_type": "names with values, as `name: value`",
@@ -80,7 +76,8 @@ def read_document(path: Path) -> tuple[OpenDataContractStandard, list[Reason]]:
     try:
         document = OpenDataContractStandard.model_validate(content)
     except ValidationError as error:
-        reasons = (f"{path}: {_place(content, e['loc'])}: {_reason(e)}" for e in error.errors())
+        refused = refused_values(error, content)
+        reasons = (f"{path}: {_place(content, each.location)}: {_reason(each)}" for each in refused)
         raise ContractError(
             "\n".join(reasons) + "\nexpected an Open Data Contract Standard v3 document"
         ) from None
@@ -99,15 +96,11 @@ def _as_text(node: Any) -> Any:
             return node
 
 
-def _place(content: Any, steps: tuple[int | str, ...]) -> str:
+def _place(content: Any, location: Location) -> str:
     """Return where a value is, with the names of properties instead of their numbers."""
     words: list[str] = []
-    for step in steps:
-        inside = isinstance(content, dict | list)
-        try:
-            content = content[step] if inside else None
-        except (KeyError, IndexError, TypeError):
-            content = None
+    for step in location:
+        content = content[step]
         name = content.get("name") if isinstance(content, dict) else None
         if words == ["schema"] and isinstance(step, int):
             continue
@@ -116,16 +109,14 @@ def _place(content: Any, steps: tuple[int | str, ...]) -> str:
     return ".".join(words)
 
 
-def _reason(error: ErrorDetails) -> str:
-    name, value = error["loc"][-1] if error["loc"] else "", error["input"]
-    if error["type"] == "extra_forbidden":
+def _reason(refused: RefusedValue) -> str:
+    if refused.kind == "extra_forbidden":
         keys = [field.alias or own for own, field in OpenDataContractStandard.model_fields.items()]
-        return f"the standard does not have this key{_meant(str(name), keys)}"
-    if "enum" in error["loc"][-2:] and not isinstance(value, dict):
-        return f"expected values as `- value: {value}`, got {shortened(value, _LONGEST_SHOWN)}"
-    expected = _EXPECTED.get(error["type"])
-    expectation = f"expected {expected}" if expected else error["msg"]
-    return f"{expectation}, got {shortened(value, _LONGEST_SHOWN)}"
+        return f"the standard does not have this key{_meant(str(refused.location[-1]), keys)}"
+    value, found = refused.found, refused.found_text(_LONGEST_SHOWN)
+    if "enum" in refused.location[-2:] and not isinstance(value, dict):
+        return f"expected values as `- value: {value}`, got {found}"
+    return f"expected {refused.expected(_EXPECTED)}, got {found}"
 
 
 def _misplaced(content: Mapping[str, Any]) -> Iterator[Reason]:

@@ -1,5 +1,6 @@
 """What is fuzzed: a reader, the inputs that it is given, and what must hold of each."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -13,6 +14,10 @@ from tests.fuzz.mutants import as_json, single_changes, variants
 
 YAML = "conf/x.yml: not valid YAML: "
 _LONGEST = 50_000
+# How pydantic begins and ends its sentences.
+_RAW = re.compile(
+    r"(Input|String|List|Tuple|Dictionary) should|valid (string|integer|number|boolean|tuple)|validation"
+)
 
 
 @dataclass(frozen=True)
@@ -58,5 +63,6 @@ def require_told(refusal: OncelakeError, *places: str, hides: str | None = None)
     assert all(line.strip() for line in message.split("\n")), message
     assert "Traceback" not in message
     assert "pydantic" not in message
+    assert not _RAW.search(message), message
     assert not message.startswith(YAML) or "\n" not in message
     assert len(harmless_lines(message)) < _LONGEST, message[:1_000]

@@ -128,7 +128,7 @@ def test_a_file_in_another_encoding_is_refused_with_what_to_do(conf: Path) -> No
         ("notify.when=failed", "notify.when: expected a list, got 'failed'"),
         ("kafka.options={security.protocol: SSL}", "; set one at a time: --set kafka.options.KEY=VALUE"),
         ("spark.conf.spark.sql.caseSensitive='true'", "Oncelake sets spark.sql.caseSensitive itself"),
-        ("kafka.rack.mode=false", "expected 'off', 'client' or 'placement', got False"),
+        ("kafka.rack.mode=false", "expected 'off', 'client' or 'placement', got false"),
     ],
 )
 def test_a_wrong_setting_is_refused(conf: Path, setting: str, said: str) -> None:
@@ -250,7 +250,7 @@ def test_an_environment_is_a_folder_of_its_own(conf: Path, env: str) -> None:
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("kafka.bootstrap_servers=user:hush@b:1", "kafka.bootstrap_servers: expected to match"),
+        ("kafka.bootstrap_servers=user:hush@b:1", "kafka.bootstrap_servers: expected host:port, several"),
         ("kafka.options.ssl.keystore.key.pem=hush", "move it to `secrets`"),
         ("kafka.options.sasl.oauthbearer.config=hush", "move it to `secrets`"),
         ("registry={url: 'http://r?token=hush'}", "registry.url: expected http:// or https://"),

@@ -93,3 +93,78 @@ def test_each_refused_setting_of_spark_is_named_where_it_stands(tmp_path: Path) 
         f"{file}: spark.conf.spark.sql.caseSensitive",
         "--set spark.conf.spark.sql.ansi.enabled: spark.conf.spark.sql.ansi.enabled",
     ]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("notify.when", "[]", "expected 1 or more values, got []"),
+        ("notify.when", "{a: 1}", "expected a list, got a dict, not shown here"),
+        ("batch.lookback_days", "1.5", "expected a whole number, got 1.5"),
+        ("batch.lookback_days", "null", "expected a whole number, got nothing"),
+        ("batch.lookback_days", "2026-01-02", "expected a whole number, got 2026-01-02"),
+        ("batch.lookback_days", "400", "expected a number less than or equal to 366, got 400"),
+        ("quarantine.max_share", "some", "expected a number, got 'some'"),
+        ("quarantine.max_share", ".nan", "expected a number less than or equal to 1, got nan"),
+        ("maintain.compact", "maybe", "expected true or false, got 'maybe'"),
+        ("metrics.host", '""', "expected text of 1 or more characters, got ''"),
+        ("metrics.host", "1", "expected text in quotes, got 1"),
+    ],
+)
+def test_a_wrong_value_is_refused_once_in_the_words_of_yaml(key: str, value: str, said: str) -> None:
+    assert refusal(f"{key}={value}") == f"--set {key}: {key}: {said}"
+
+
+def test_an_item_that_is_refused_does_not_make_its_list_too_short() -> None:
+    said = "expected 'audit_failed', 'source_error' or 'failed', got 'never'"
+    assert refusal("notify.when=[never]") == f"--set notify.when: notify.when.0: {said}"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("lake.root", "a b", "a path, or a URI such as s3a://bucket/lake, without spaces, quotes"),
+        ("kafka.topic", "a b", "the name of a topic, of 1 to 249 letters, digits, '.', '_' and '-'"),
+        ("kafka.bootstrap_servers", "b", "host:port, several separated by commas without spaces, such as"),
+        ("ingest.offsets_group", "a{b}", "1 to 200 letters, digits, '.', '_' and '-', with {env} and"),
+        (
+            "serving.view",
+            "a.b.c.d",
+            "the name of a view, such as flights, lake.flights or unity.lake.flights",
+        ),
+        (
+            "serving.database",
+            "a.b.c",
+            "the name of a database, such as lake, or unity.lake in a Spark catalog",
+        ),
+        ("kafka.rack.variable", "1a", "the name of an environment variable, such as NODE_RACK"),
+        ("speed.max_bytes_per_trigger", "64x", "a whole number above 0 with a unit (b, k, m, g or t)"),
+        ("contract", "../x.yaml", "a file in the folder of contracts, such as flights.odcs.yaml: letters"),
+    ],
+)
+def test_a_form_is_said_in_words(key: str, value: str, said: str) -> None:
+    message = refusal(f"{key}={value}")
+    assert message.startswith(f"--set {key}: {key}: expected {said}")
+    assert message.endswith(f", got {value!r}")
+
+
+def test_a_wrong_name_of_a_cluster_is_refused_where_it_stands() -> None:
+    where = "--set kafka.clusters: kafka.clusters.A B"
+    said = (
+        "the name of a cluster, of 1 to 40 small letters, digits and '-', a letter or a digit first and last"
+    )
+    setting = "kafka.clusters={A B: {bootstrap_servers: 'b:1'}}"
+    assert refusal(setting) == f"{where}: expected {said}, got 'A B'"
+
+
+def test_a_file_whose_name_is_no_pipeline_is_to_be_renamed(tmp_path: Path) -> None:
+    conf = tmp_path / "conf"
+    copytree("conf", conf)
+    (conf / "base/pipelines/my flights.yml").write_text((conf / "base/pipelines/flights.yml").read_text())
+    with pytest.raises(ConfigError) as refused:
+        load_config("my flights", conf_dir=conf, environ={})
+    assert (
+        "name: expected a name of letters, digits, '.', '_' and '-', a letter or a digit first (rename"
+        in str(refused.value)
+    )
+    assert str(refused.value).endswith(", got 'my flights'")
