@@ -13,6 +13,8 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
+from difflib import get_close_matches
+from inspect import signature
 from typing import Final
 
 import pandas as pd
@@ -22,6 +24,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import SuiteName
 from pipelines.delta.io import on_days
 from pipelines.errors import ConfigError
+from pipelines.expectations.argument_errors import refused_arguments
 from pipelines.expectations.day_metrics import ROWS, figures
 from pipelines.expectations.suites import Json, columns_named, suites_of
 from pipelines.ledger.checks import Check, CheckStatus
@@ -50,6 +53,7 @@ def _main_with_a_file() -> Iterator[None]:
 with warnings.catch_warnings(), _main_with_a_file():
     warnings.simplefilter("ignore")
     import great_expectations as gx
+    from great_expectations.compatibility.pydantic import ValidationError
     from great_expectations.core import ExpectationSuite, ExpectationValidationResult
     from great_expectations.data_context import EphemeralDataContext
     from great_expectations.data_context.types.base import ProgressBarsConfig
@@ -60,7 +64,10 @@ with warnings.catch_warnings(), _main_with_a_file():
         MulticolumnMapExpectation,
     )
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
-    from great_expectations.expectations.registry import get_expectation_impl
+    from great_expectations.expectations.registry import (
+        get_expectation_impl,
+        list_registered_expectation_implementations,
+    )
 
 # It logs each metric at INFO and warns of its own internals; one of its modules sets a level of its own.
 for _its_own in ("great_expectations", "great_expectations.data_context.types.base"):
@@ -89,19 +96,37 @@ def refuse_unfit(contract: DataContract) -> None:
     Raises:
         ConfigError: it does not; the message has the place.
     """
-    for own in contract.expectations:
-        try:
-            ExpectationConfiguration(**own.config).to_domain_obj()
-            _refuse_empty_ranges(own.config["kwargs"])
-        except (GreatExpectationsError, TypeError, ValueError) as error:
-            reason = " ".join(str(error).split())
-            raise ConfigError(f"{own.place}: Great Expectations refuses it: {reason}") from None
+    refusals = [
+        f"{own.place}: {reason}" for own in contract.expectations for reason in _unfit(dict(own.config))
+    ]
+    if refusals:
+        raise ConfigError("\n".join(refusals))
 
 
-def _refuse_empty_ranges(arguments: Json) -> None:
-    least, most = arguments.get("min_value"), arguments.get("max_value")
+def _unfit(config: Json) -> Iterator[str]:
+    """Yield why Great Expectations does not take an expectation, each reason with its place in it."""
+    kinds = list_registered_expectation_implementations()
+    if config["type"] not in kinds:
+        close = get_close_matches(config["type"], kinds, 1)
+        hint = f"did you mean {close[0]!r}?" if close else "see docs/data-quality.md"
+        yield f"type: expected an expectation of Great Expectations, got {config['type']!r}; {hint}"
+        return
+    known_keys = signature(ExpectationConfiguration).parameters
+    if unknown := [key for key in config if key not in known_keys]:
+        yield f"{', '.join(unknown)}: unknown; expected some of {', '.join(known_keys)}"
+        return
+    try:
+        ExpectationConfiguration(**config).to_domain_obj()
+    except ValidationError as error:
+        known = get_expectation_impl(config["type"]).__fields__
+        yield from refused_arguments(error.errors(), config, known)
+        return
+    except (GreatExpectationsError, TypeError, ValueError) as error:
+        yield f"Great Expectations refuses it: {' '.join(str(error).split())}"
+        return
+    least, most = config["kwargs"].get("min_value"), config["kwargs"].get("max_value")
     if isinstance(least, int | float) and isinstance(most, int | float) and least > most:
-        raise ValueError(f"min_value {least} is greater than max_value {most}")
+        yield f"kwargs.min_value: expected max_value ({most}) or less, got {least}"
 
 
 def expectation_checks(

@@ -29,7 +29,8 @@ _MARK: Final = "oncelake"
 # Far from where Python ends.
 _DEEPEST: Final = 64
 _TOO_DEEP: Final = f"more than {_DEEPEST} levels"
-_MOST_DIGITS: Final = 1_000
+# Great Expectations makes numbers of 64 bits of all.
+_MOST_DIGITS: Final = 300
 _WAY_BACK: Final = (
     "Repair the file, or restore it from a backup; or delete it and run `oncelake expectations generate`,"
     " which writes what the contract stands for, without expectations that people added"
@@ -212,7 +213,7 @@ def _is_deeper_than(value: Any, levels: int) -> bool:
 
 def _whole(text: str) -> int:
     if len(text) > _MOST_DIGITS:
-        raise ValueError("a number of thousands of digits")
+        raise ValueError(f"a number of more than {_MOST_DIGITS} digits")
     return int(text)
 
 
@@ -228,17 +229,17 @@ def _no_number(text: str) -> float:
 
 
 def _no_expectation(entry: Any) -> str | None:
-    if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
+    if not isinstance(entry, dict) or not isinstance(entry.get("type"), str) or "kwargs" not in entry:
         return "expected `type`, such as expect_column_mean_to_be_between, and `kwargs`"
-    if not isinstance(entry.get("kwargs", {}), dict) or not isinstance(entry.get("meta") or {}, dict):
+    if not isinstance(entry["kwargs"], dict) or not isinstance(entry.get("meta") or {}, dict):
         return "kwargs and meta: expected objects"
     for argument in COLUMN_ARGUMENTS:
-        named = entry.get("kwargs", {}).get(argument, [])
+        named = entry["kwargs"].get(argument, [])
         if not isinstance(named, str) and not (
             isinstance(named, list) and all(isinstance(column, str) for column in named)
         ):
             return f"kwargs.{argument}: expected the name of a column, or a list of names, got {named!r}"
-    for argument, value in entry.get("kwargs", {}).items():
+    for argument, value in entry["kwargs"].items():
         if isinstance(value, str) and (outside := beyond_the_rows(value)):
             return f"kwargs.{argument}: expected SQL over the rows, got {outside}"
     if entry.get("severity", "critical") not in _SEVERITIES:
