@@ -1,6 +1,7 @@
 """How a Delta table is created, gets further columns, and is looked up."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -84,7 +85,7 @@ def ensure_table(
         if error.getCondition() != _NO_TABLE or not _is_begun(spark, path):
             raise
         # After so many tries nobody is about to make the first commit: a full disk or a crash has ended it.
-        HadoopFile(spark, f"{path}/{_LOG}").delete_folder()
+        _delete_log(spark, path)
         _ensure(wanted)
 
 
@@ -92,6 +93,16 @@ def _is_begun(spark: SparkSession, path: str) -> bool:
     """Return whether there is the folder of a log without a commit, and nothing else of a table."""
     names = HadoopFile(spark, f"{path}/{_LOG}").names()
     return HadoopFile(spark, path).names() == {_LOG} and not any(name[:20].isdigit() for name in names)
+
+
+def _delete_log(spark: SparkSession, path: str) -> None:
+    """Delete the folder of a log without a commit; one in which somebody commits meanwhile stays."""
+    log = f"{path}/{_LOG}"
+    for name in HadoopFile(spark, log).names():
+        if not name[:20].isdigit():
+            HadoopFile(spark, f"{log}/{name}").delete()
+    with suppress(Py4JJavaError):
+        HadoopFile(spark, log).delete()
 
 
 @retry(
