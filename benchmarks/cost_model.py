@@ -125,7 +125,8 @@ def _show_check(console: Console, costs: dict[str, Cost], paths: Sequence[Path])
     table = Table("stream", "events", "micro-batches", "measured CPU s", "expected", "error", title="Check")
     for run in (run for path in paths for run in runs_of(path)):
         expected = costs[run.stream].cpu_s(run.events, run.batches)
-        error = f"{expected / run.cpu_s - 1:+.0%}"
+        # A difference of almost nothing has a sign, which differs by processor.
+        error = f"{round(expected / run.cpu_s - 1, 4) + 0.0:+.0%}"
         cells = (f"{run.events:,}", f"{run.batches:,}", f"{run.cpu_s:.1f}", f"{expected:.1f}", error)
         table.add_row(run.stream, *cells)
     console.print(table)

@@ -215,6 +215,7 @@ def test_upkeep_removes_what_nothing_needs_and_readers_and_streams_find_what_the
     assert quarantine_removal(SparkRetentionLake(lake.pipeline), timedelta(seconds=-10)).rows == 1
 
 
+@pytest.mark.thorough
 def test_upkeep_does_not_believe_a_clock_that_is_far_ahead_of_bronze(lake: Lake) -> None:
     lake.ingest([on(1, 1)])
     # To upkeep it is the same whether its clock is ahead or the newest commit is old.
@@ -243,6 +244,7 @@ def test_a_version_of_the_batch_layer_stays_readable_however_old_it_gets(lake: L
         read(lake.spark, other, 0).count()
 
 
+@pytest.mark.thorough
 def test_a_day_is_written_to_few_files_each_sorted_by_key(lake: Lake) -> None:
     table, spark = f"{lake.config.root}/days", lake.spark
     some = spark.range(0, 100, 1, 4).selectExpr(
@@ -259,6 +261,7 @@ def test_a_day_is_written_to_few_files_each_sorted_by_key(lake: Lake) -> None:
         assert keys == sorted(keys)
 
 
+@pytest.mark.thorough
 def test_a_day_that_can_no_longer_be_certified_keeps_no_other_in_the_speed_layer(lake: Lake) -> None:
     lake.ingest_and_enter([on(1, 1), on(5, 2), on(6, 3), on(12, 4)])
     set_table_property(lake.spark, lake.config.table("bronze"), WHOLE_FROM, "2013-01-03")

@@ -109,6 +109,7 @@ def is_finished_by(lake: Lake) -> None:
     assert (done.rows, done.slots_done_before, done.batches) == (8, 1, 1)
 
 
+@pytest.mark.thorough
 def test_a_retry_by_other_rules_is_refused_before_anything_is_sent(make: Callable[..., Lake]) -> None:
     lake = make()
     undone(under_way(lake), 1, 0)
@@ -125,6 +126,7 @@ def test_a_retry_by_other_rules_is_refused_before_anything_is_sent(make: Callabl
     is_finished_by(lake)
 
 
+@pytest.mark.thorough
 def test_a_transaction_that_was_committed_in_the_middle_is_told(make: Callable[..., Lake]) -> None:
     lake = make()
     sink = under_way(lake)

@@ -185,6 +185,7 @@ def test_another_run_that_has_the_slots_keeps_its_transactions(
     write_slot_progress(sink, has, {0: theirs, 1: theirs})
 
 
+@pytest.mark.thorough
 def test_a_run_that_was_replaced_is_refused_also_when_the_offsets_of_the_group_have_expired(
     spark: SparkSession, sink: TransactionalSink, broker: str, admin: AdminClient
 ) -> None:
@@ -198,6 +199,7 @@ def test_a_run_that_was_replaced_is_refused_also_when_the_offsets_of_the_group_h
     assert set(Counter(message.key for message in messages_of(broker, sink.topic)).values()) == {1}
 
 
+@pytest.mark.thorough
 def test_a_run_that_had_more_slots_than_the_next_one_is_shut_out_of_all_of_them(
     spark: SparkSession, sink: TransactionalSink, broker: str, tmp_path: Path
 ) -> None:
@@ -237,6 +239,7 @@ def test_progress_that_is_not_committed_is_rolled_back(sink: TransactionalSink, 
         assert read_slot_progress(cluster, sink, is_stable=True) == dict.fromkeys(range(2), DONE)
 
 
+@pytest.mark.thorough
 def test_a_topic_of_which_a_broker_does_not_know_yet_has_no_number_of_partitions(
     sink: TransactionalSink,
 ) -> None:
@@ -248,6 +251,7 @@ def test_a_topic_of_which_a_broker_does_not_know_yet_has_no_number_of_partitions
             partitions_of(cluster, unknown, new)
 
 
+@pytest.mark.thorough
 def test_what_was_begun_with_slots_by_a_hash_is_finished_so(
     spark: SparkSession, sink: TransactionalSink, broker: str
 ) -> None:

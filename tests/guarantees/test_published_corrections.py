@@ -183,6 +183,7 @@ def test_what_a_night_changes_is_sent_in_parts_however_much_it_is(nights: Nights
     assert first.seen.sent == AFTER_ONE
 
 
+@pytest.mark.thorough
 def test_a_whole_day_does_not_overtake_what_the_stream_has_to_send(nights: Nights) -> None:
     first, second = nights
     assert first.whole == WHOLE.total()

@@ -152,6 +152,7 @@ def test_broken_records_stop_the_stream_in_masses_only_and_are_never_late_nor_mo
     assert lake.count("quarantine") == 7
 
 
+@pytest.mark.thorough
 def test_more_broken_records_than_the_driver_takes_are_quarantined_all_the_same(
     make_lake: Callable[..., Lake], small: DataContract
 ) -> None:
@@ -163,6 +164,7 @@ def test_more_broken_records_than_the_driver_takes_are_quarantined_all_the_same(
     assert lake.table("quarantine").select("_offset").distinct().count() == 4_500
 
 
+@pytest.mark.thorough
 def test_another_key_or_watermark_than_the_state_has_is_refused(
     make_lake: Callable[..., Lake], lake: Lake, small_by_flight: DataContract
 ) -> None:
@@ -330,6 +332,7 @@ def later(taken: Lease) -> Stamp:
     return replace(stamp, number=stamp.number + 1_000_000)
 
 
+@pytest.mark.thorough
 def test_replayed_records_of_which_nothing_says_by_what_they_were_valid_are_judged(
     replayed: Lake, strict: DataContract, small: DataContract
 ) -> None:
@@ -351,6 +354,7 @@ def test_replayed_records_of_which_nothing_says_by_what_they_were_valid_are_judg
     assert kept(replayed).count(("open", "rule_failed", 3)) == refused
 
 
+@pytest.mark.thorough
 def test_a_replayed_record_that_bronze_no_longer_holds_stays_as_it_is(
     replayed: Lake, strict: DataContract
 ) -> None:
@@ -364,6 +368,7 @@ def test_a_replayed_record_that_bronze_no_longer_holds_stays_as_it_is(
     assert kept(replayed) == before
 
 
+@pytest.mark.thorough
 def test_a_replay_that_a_run_with_the_former_contract_overtakes_marks_nothing(
     lake: Lake, small: DataContract
 ) -> None:
@@ -429,6 +434,7 @@ def test_what_is_still_broken_gets_its_new_reason_and_what_is_given_up_stays_awa
     assert summarise(lake.pipeline, Selection(status="discarded"))[0].records == 6
 
 
+@pytest.mark.thorough
 def test_records_are_chosen_by_reason_time_and_partition(streamed: Lake) -> None:
     def chosen(**filters: Any) -> list[bytes | None]:
         return [record.value for record in examples(streamed.pipeline, Selection(**filters), 10)]

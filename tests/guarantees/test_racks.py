@@ -138,6 +138,7 @@ def test_placement_keeps_bytes_in_the_rack_with_one_replica(
     is_placed(measured(cluster, filled(1), "placement", RECORDS))
 
 
+@pytest.mark.thorough
 def test_a_batch_read_is_placed_too(placed: list[dict[str, Any]]) -> None:
     found = placed[0]
     assert found["records"] == 12 * 100

@@ -196,6 +196,7 @@ def test_neither_a_clock_that_is_ahead_nor_what_kafka_has_deleted_seals_a_day_un
             sealed(accepting((0, 1, 2)), held)
 
 
+@pytest.mark.thorough
 def test_log_append_time_seals_a_day(broker: str, topic: MakeTopic, make_lake: MakeLake) -> None:
     stamped = topic(partitions=1, **{"message.timestamp.type": "LogAppendTime"})
     lake = lake_of(make_lake, broker, stamped)
@@ -206,6 +207,7 @@ def test_log_append_time_seals_a_day(broker: str, topic: MakeTopic, make_lake: M
         assert sealed(lake, held) == [(0, 0)]
 
 
+@pytest.mark.thorough
 def test_what_came_before_ingest_began_and_after_it_had_read_all_is_not_asked_for(
     broker: str, topic: MakeTopic, make_lake: MakeLake
 ) -> None:

@@ -129,6 +129,7 @@ def test_rows_are_those_of_sparks_own_store_through_a_crash_and_restarts(
     assert compared(seed).ours.rows == compared(seed).own.rows
 
 
+@pytest.mark.thorough
 @SEEDS
 def test_rows_are_the_same_from_one_store_to_the_other_and_back(
     compared: Callable[[int], Compared], seed: int
@@ -232,6 +233,7 @@ def through_an_expiry(lake: Lake) -> tuple[SpeedCounts, SpeedCounts, list[Any]]:
     return before, after.counts, sorted(map(tuple, rows.toLocalIterator()))
 
 
+@pytest.mark.thorough
 def test_the_speed_layer_has_the_same_rows_and_its_checkpoint_is_taken_over_and_given_back(
     make_lake: Callable[..., Lake],
     small_by_flight: DataContract,

@@ -78,6 +78,7 @@ def test_another_bronze_under_the_same_name_and_a_checkpoint_without_its_identit
     assert not lake.spark.streams.active
 
 
+@pytest.mark.thorough
 def test_a_property_of_a_table_that_is_changed_meanwhile_does_not_end_a_stream(lake: Lake) -> None:
     spark, source, target = lake.spark, f"{lake.config.root}/source", f"{lake.config.root}/target"
     append(spark.range(3).coalesce(1), source)

@@ -128,11 +128,13 @@ def test_a_new_schema_is_learned_among_junk_by_few_questions(history: History) -
     assert len(asked) <= 1 + 2 * ASKED_IN_VAIN
 
 
+@pytest.mark.thorough
 def test_junk_is_refused_after_few_questions(history: History) -> None:
     assert "break the contract" in history.seen["junk"]
     assert 0 < len(history.asked["junk"]) <= ASKED_IN_VAIN
 
 
+@pytest.mark.thorough
 def test_a_micro_batch_of_a_new_schema_alone_passes_the_gate(history: History) -> None:
     assert history.seen["a new schema alone"].rows == 20
 

@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pandas as pd
+import pytest
 from pyspark.sql import SparkSession
 
 from demo.source import read_weather
@@ -22,6 +23,7 @@ from tests.support.kafka import MakeTopic, ordered_producer
 DAYS = [date(2013, 1, 1), date(2013, 1, 2)]
 
 
+@pytest.mark.thorough
 def test_weather_goes_from_kafka_to_certified_days_without_code(
     spark: SparkSession, broker: str, topic: MakeTopic, tmp_path: Path
 ) -> None:

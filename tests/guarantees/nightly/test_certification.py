@@ -94,6 +94,7 @@ def test_a_failed_audit_certifies_nothing_and_readers_keep_the_last_certified_st
     assert len(flights_of(read(lake.spark, batch_table, passed_day.batch_version), TWO)) == 2
 
 
+@pytest.mark.thorough
 def test_a_day_that_breaks_a_rule_on_whole_days_is_not_certified(failed_night: FailedNight) -> None:
     failed = str(failed_night.failed)
     found = [line for line in failed.splitlines() if line.startswith("2013-01-02")]
@@ -113,6 +114,7 @@ def test_what_a_dead_run_left_in_the_batch_table_is_never_shown(failed_night: Fa
     assert flights_of(read(lake.spark, lake.config.table("batch"), state.version), ONE) == [(1, 2.0)]
 
 
+@pytest.mark.thorough
 def test_what_cannot_be_recorded_or_shown_does_not_hide_why_a_night_has_failed(
     failed_night: FailedNight,
 ) -> None:

@@ -133,6 +133,7 @@ def rows_of_others(lake: Lake) -> list[str]:
     return sorted(map(str, rows.toLocalIterator()))
 
 
+@pytest.mark.thorough
 def test_a_key_on_several_days_in_a_row_has_a_row_within_the_horizon_of_each(
     certified: Lake, further: Further
 ) -> None:
@@ -143,6 +144,7 @@ def test_a_key_on_several_days_in_a_row_has_a_row_within_the_horizon_of_each(
     assert rows_of_others(further.lake) == further.rows
 
 
+@pytest.mark.thorough
 def test_an_event_that_the_stream_took_for_a_copy_is_certified_and_named(
     streamed: Lake, certified: Lake, further: Further
 ) -> None:
@@ -157,6 +159,7 @@ def test_an_event_that_the_stream_took_for_a_copy_is_certified_and_named(
     assert further.failed.result.days[date(2013, 1, 6)] == "failed"
 
 
+@pytest.mark.thorough
 def test_a_copy_that_wins_later_moves_every_row_of_the_chain(certified: Lake, further: Further) -> None:
     assert days_of_flights(certified, 11) == [[2]]
     done = further.failed.result.days

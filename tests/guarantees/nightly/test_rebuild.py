@@ -164,6 +164,7 @@ def test_each_event_stands_once_and_the_first_copy_in_kafka_s_order_wins(
     )
 
 
+@pytest.mark.thorough
 def test_the_contract_may_let_another_copy_win(beside_streams: BesideStreams) -> None:
     lake = beside_streams.lake
     of_others = [(1, 2.0), (5, 2.0), (8, 2.0)]
@@ -175,6 +176,7 @@ def test_the_contract_may_let_another_copy_win(beside_streams: BesideStreams) ->
         assert won == dict([*of_others, (2, delay)])
 
 
+@pytest.mark.thorough
 def test_more_conflicts_than_the_contract_allows_fail_the_day(beside_streams: BesideStreams) -> None:
     # One event of three on the first day is within the limit.
     [found] = [line for line in str(beside_streams.failed).splitlines() if "conflicts_within_limit" in line]
@@ -199,6 +201,7 @@ def test_a_range_of_days_gives_the_rows_that_its_parts_give_in_another_order(
     assert sorted(days) == [1, 4], "copies three days apart are two events"
 
 
+@pytest.mark.thorough
 def test_a_day_that_lost_all_its_rows_becomes_empty(beside_streams: BesideStreams) -> None:
     assert beside_streams.built[TWO] == [(3, 2.0)]
     assert beside_streams.rebuilt.days == dict.fromkeys((ONE, TWO, SHORT, LONG), "certified")

@@ -122,6 +122,7 @@ def test_the_next_run_rebuilds_just_the_days_for_which_records_came_late(nights:
     ]
 
 
+@pytest.mark.thorough
 def test_late_records_further_back_than_the_lookback_are_told_and_left_to_the_user(
     nights: ThreeNights,
 ) -> None:

@@ -26,6 +26,7 @@ def test_a_terminal_shows_the_job_s_own_lines_alone(tmp_path: Path) -> None:
     assert done.stdout.startswith("validate flights: failed in ")
 
 
+@pytest.mark.thorough
 def test_verbose_shows_those_of_spark_as_well(tmp_path: Path) -> None:
     done = run(tmp_path, "--verbose")
     assert "WARN" in done.stderr

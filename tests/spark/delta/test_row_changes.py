@@ -57,11 +57,13 @@ def test_a_row_that_two_others_match_is_not_doubled(spark: SparkSession, table: 
     assert contents(spark, table) == {n: f"value {n}" for n in range(8)}
 
 
+@pytest.mark.thorough
 def test_nothing_is_committed_for_no_row(spark: SparkSession, table: str) -> None:
     rewrite_rows(spark, table, deletion_of(others(spark, 9), ["id"]))
     assert DeltaTable.forPath(spark, table).history().count() == 1
 
 
+@pytest.mark.thorough
 def test_rows_that_delta_has_deleted_from_files_do_not_come_back(spark: SparkSession, table: str) -> None:
     spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES (delta.enableDeletionVectors = true)")
     compact(spark, table)
@@ -109,6 +111,7 @@ def test_rows_of_files_that_are_written_anew_meanwhile_are_looked_for_again(
     assert sorted(contents(spark, table)) == [2, 3, 4, 5, 6, 7, 8]
 
 
+@pytest.mark.thorough
 def test_columns_that_are_added_meanwhile_are_kept(spark: SparkSession, table: str) -> None:
     change, work = deletion("id < 2"), ["ADD COLUMNS (more string)"]
 
