@@ -13,7 +13,13 @@ from pipelines.delta.conflicts import TABLE_CHANGED, retry_conflicts
 from pipelines.delta.epochs import Commit, Stamp
 from pipelines.delta.io import days_condition
 from pipelines.delta.replaced_rows import partition_condition
-from pipelines.delta.transaction import File, raising_stale_epoch, require_newer, stale_epoch_error
+from pipelines.delta.transaction import (
+    File,
+    StaleEpoch,
+    raising_stale_epoch,
+    require_newer,
+    stale_epoch_error,
+)
 from pipelines.fault_points import Point, reach
 
 
@@ -130,13 +136,17 @@ def write_fenced(table: FencedTable, save: Callable[[], None], stamp: Stamp) -> 
     Raises:
         StaleEpoch: a later epoch has claimed the table. Nothing was written.
     """
-    before = table.version()
-    with raising_stale_epoch(table.path):
-        retry_conflicts(table.path, save, TABLE_CHANGED, table.pause)
+    before, overtaken = table.version(), None
+    try:
+        with raising_stale_epoch(table.path):
+            retry_conflicts(table.path, save, TABLE_CHANGED, table.pause)
+    except StaleEpoch as error:
+        # A store that lost its answer refuses the same commit when it is sent again.
+        overtaken = error
     # Delta has left it out without a word if the table knew a later number.
     versions = [commit.version for commit in table.commits_since(before) if commit.note == stamp.note]
     if not versions:
-        raise stale_epoch_error(table.path)
+        raise overtaken or stale_epoch_error(table.path)
     return versions[0]
 
 

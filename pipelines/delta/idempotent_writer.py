@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.delta.conflicts import TABLE_CHANGED, retry_conflicts
 from pipelines.delta.epochs import Stamp
+from pipelines.delta.fenced_commits import commits_since
 from pipelines.delta.table_state import last_batch, recent_commits
 from pipelines.delta.transaction import StaleEpoch, Transaction
 from pipelines.errors import SourceError
@@ -128,8 +129,11 @@ class IdempotentWriter:
             with part_of_writing("commit"):
                 transaction.commit((), Stamp(query, batch, noted))
         except StaleEpoch:
-            last = self.last_batch(transaction.spark, query)
-            raise self._another_run(last, query, batch) from None
+            # A store that lost its answer refuses the same commit when it is sent again.
+            since = commits_since(transaction.spark, self.table, transaction.version)
+            if all(commit.note != noted for commit in since):
+                last = self.last_batch(transaction.spark, query)
+                raise self._another_run(last, query, batch) from None
         self._count(batch, draft.rows)
 
     def query(self, spark: SparkSession) -> str:
