@@ -100,6 +100,30 @@ def leave_files(spark: SparkSession, table: str, after: int, until: int) -> bool
     )
 
 
+def removed_paths(spark: SparkSession, table: str, after: int, until: int) -> set[str] | None:
+    """Return the paths of files that commits have removed after one version and until another.
+
+    Args:
+        spark: the session.
+        table: the path of a Delta table.
+        after: a version.
+        until: another one.
+
+    Returns:
+        None if the log lacks one of the commits, or the second version is the older one.
+    """
+    if until < after:
+        return None
+    removed = set[str]()
+    for at in range(after + 1, until + 1):
+        with closing(_actions(spark, table, at)) as actions:
+            said = list(actions)
+        if not said:
+            return None
+        removed |= {action["remove"]["path"] for action in said if action.get("remove")}
+    return removed
+
+
 def _leaves_files(spark: SparkSession, table: str, at: int) -> bool:
     has_any = False
     with closing(_actions(spark, table, at)) as actions:

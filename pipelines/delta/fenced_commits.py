@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -212,7 +212,7 @@ def delete_rows_fenced(
         def begin() -> Transaction:
             return _begin(spark, table, stamp)
 
-        _rewrite(begin, deletion(condition), lambda at, removed: at.commit(removed, stamp, "Overwrite"))
+        _rewrite(begin, deletion(condition), lambda at: at.commit([], stamp, "Overwrite"))
 
     return rows_deleted(_Table(spark, table), delete, properties, stamps)
 
@@ -236,11 +236,7 @@ def rewrite_rows(spark: SparkSession, table: str, change: RowChange, note: str |
         transaction.require_table()
         return transaction
 
-    def commit(transaction: Transaction, removed: Sequence[Any]) -> None:
-        if removed:
-            transaction.commit_unfenced(removed, note)
-
-    _rewrite(begin, change, commit)
+    _rewrite(begin, change, lambda at: at.commit_unfenced([], note), is_needed=False)
 
 
 class _FilesChanged(Exception):
@@ -250,26 +246,34 @@ class _FilesChanged(Exception):
 def _rewrite(
     begin: Callable[[], Transaction],
     change: RowChange,
-    commit: Callable[[Transaction, Sequence[Any]], object],
+    commit: Callable[[Transaction], object],
+    *,
+    is_needed: bool = True,
 ) -> None:
     """Write rows anew by one transaction, and commit them by others that last a moment.
 
     To a table without partitions Delta commits nothing but appends if others have appended since the
     transaction began. It takes long to find and to write rows, and a stream appends every few seconds.
+
+    Args:
+        begin: begins a transaction on the newest version.
+        change: which rows, and how.
+        commit: makes the commit.
+        is_needed: whether there has to be a commit, also if there are no such rows.
     """
 
     def rewrite() -> None:
         work = begin()
-        files = work.rewrite(change)
+        paths = work.rewrite(change)
 
         def take_their_place() -> None:
             transaction = begin()
-            removed = transaction.replace_files(files, work)
-            if removed is None:
+            if not transaction.replace_files(paths, work):
                 raise _FilesChanged
-            commit(transaction, removed)
+            commit(transaction)
 
-        retry_conflicts(work.table, take_their_place)
+        if paths or is_needed:
+            retry_conflicts(work.table, take_their_place)
 
     # What was written stays until VACUUM: a commit that has failed may have been made all the same.
     retry_conflicts(begin().table, rewrite, (_FilesChanged,))

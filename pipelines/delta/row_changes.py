@@ -74,6 +74,8 @@ def update_from(
         return rows.alias("t").join(beside, F.expr(f"{same} AND ({condition})"), "left_semi")
 
     def changed(rows: DataFrame) -> DataFrame:
+        if unknown := changes.keys() - {*rows.columns}:
+            raise ValueError(f"found no column {', '.join(sorted(unknown))}")
         joined = rows.alias("t").join(beside, F.expr(f"{same} AND ({condition})"), "left")
         columns = (_after(column, changes.get(column)) for column in rows.columns)
         return joined.select(*columns)

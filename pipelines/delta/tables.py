@@ -1,7 +1,6 @@
 """How a Delta table is created, gets further columns, and is looked up."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -101,8 +100,9 @@ def _delete_log(spark: SparkSession, path: str) -> None:
     for name in HadoopFile(spark, log).names():
         if not name[:20].isdigit():
             HadoopFile(spark, f"{log}/{name}").delete()
-    with suppress(Py4JJavaError):
-        HadoopFile(spark, log).delete()
+    # Hadoop lists no checksums, which may be left: so not as a folder that has to be empty, and right away.
+    if not HadoopFile(spark, log).names():
+        HadoopFile(spark, log).delete_folder()
 
 
 @retry(

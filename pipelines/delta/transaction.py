@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from pipelines.delta.commits import leave_files
+from pipelines.delta.commits import leave_files, removed_paths
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.io import read
 from pipelines.delta.log import delta_log, files_of, is_divided_by, scala_seq
@@ -61,6 +61,7 @@ class Transaction:
         self._log = delta_log(spark, table)
         self._inner = self._log.startTransaction(self._none, self._none)
         self._written: Any = None
+        self._removed: Any = None
 
     @property
     def version(self) -> int:
@@ -157,8 +158,8 @@ class Transaction:
         # Least and greatest values of rows that may be removed for good would be written once more.
         return [self.removed({**add, "stats": None}) for _, add, are_all in replaced if are_all]
 
-    def rewrite(self, change: RowChange) -> list[File]:
-        """Write the files anew that have rows to change; return the files that they take the place of.
+    def rewrite(self, change: RowChange) -> frozenset[str]:
+        """Write the files anew that have rows to change; return the paths of those that they replace.
 
         Returns:
             Nothing if there are no such rows. Nothing is written then.
@@ -172,6 +173,8 @@ class Transaction:
         found = change.find(rows.select("*", F.col("_metadata.file_path").alias(FILE)))
         counted = found.groupBy(FILE).count().toLocalIterator()
         counts = {self._name_in_log(row[FILE]): int(row["count"]) for row in counted}
+        if not counts:
+            return frozenset()
         files = self._files_named(counts)
         if len(files) != len(counts):
             raise SourceError(
@@ -184,22 +187,25 @@ class Transaction:
         if parts:
             chosen = sum(counts[file["path"]] for file in parts)
             self._write_changed(parts, change, chosen if change.deletes else 0)
-        return files
+        # Now, and not while a commit is under way: each is a call of the JVM. Least and greatest values of
+        # rows that may be removed for good would be written once more.
+        removed = (self.removed({**file, "stats": None}) for file in files)
+        self._removed = scala_seq(self.spark, removed)
+        return frozenset(counts)
 
-    def replace_files(self, files: Sequence[File], other: "Transaction") -> list[Any] | None:
-        """Take what another transaction has written in place of files; return the actions that remove these.
+    def replace_files(self, paths: Collection[str], other: "Transaction") -> bool:
+        """Take what another transaction has written in place of files, and remove these, by the commit.
 
         Returns:
-            None if the table no longer has all of them as they were, or has got other columns since.
+            False if the table may no longer have all of them as they were, or has got other columns since.
         """
-        if self.version != other.version:
-            now = {file["path"]: file.get("deletionVector") for file in self._files_named(_paths(files))}
-            if now != {file["path"]: file.get("deletionVector") for file in files}:
-                return None
-        if not self.adopt(other):
-            return None
-        # Least and greatest values of rows that may be removed for good would be written once more.
-        return [self.removed({**file, "stats": None}) for file in files]
+        if self._inner.metadata().id() != other._inner.metadata().id():
+            return False
+        removed = removed_paths(self.spark, self.table, other.version, self.version)
+        if removed is None or not removed.isdisjoint(paths) or not self.adopt(other):
+            return False
+        self._removed = other._removed
+        return True
 
     def _write_changed(self, files: Sequence[File], change: RowChange, fewer: int) -> None:
         rows = self._rows_of(files)
@@ -219,8 +225,6 @@ class Transaction:
         return _plain(url).removeprefix(_plain(root.rstrip("/") + "/"))
 
     def _files_named(self, names: Collection[str]) -> list[File]:
-        if not names:
-            return []
         named = self.spark.createDataFrame([(name,) for name in names], "path string")
         return _actions(files_of(self.spark, self._inner.snapshot()).join(F.broadcast(named), "path"))
 
@@ -352,6 +356,8 @@ class Transaction:
             *[none] * 5,
         )
         scala_actions = scala_seq(self.spark, actions)
+        if self._removed is not None:
+            scala_actions = self._removed.appendedAll(scala_actions)
         if self._written is not None:
             scala_actions = self._written.appendedAll(scala_actions)
         with raising_stale_epoch(self.table):
@@ -391,10 +397,6 @@ def _only(files: DataFrame, others: DataFrame) -> list[File]:
     # One file may be there with and without rows that were deleted since.
     same_rows = F.col("a.deletionVector").eqNullSafe(F.col("b.deletionVector"))
     return _actions(files.alias("a").join(others.alias("b"), same_path & same_rows, "left_anti"))
-
-
-def _paths(files: Sequence[File]) -> list[str]:
-    return [file["path"] for file in files]
 
 
 def _rows_in(file: File) -> int | None:

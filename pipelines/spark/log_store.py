@@ -23,9 +23,13 @@ from pipelines.spark.pipeline import Pipeline
 _S3: Final = ("s3", "s3a", "s3n")
 _FOR_ALL: Final = "spark.delta.logStore.class"
 _SHARED: Final = "oncelake.store.S3ConditionalLogStore"
-_LOCAL: Final = {"spark.delta.logStore.file.impl": "oncelake.store.LinkedLogStore"}
+_LOCAL_KEY: Final = "spark.delta.logStore.file.impl"
+_LOCAL: Final = {_LOCAL_KEY: "oncelake.store.LinkedLogStore"}
+_NO_LINKS: Final = "no hard link can be made"
 # Delta's own choice for S3: a lock within one JVM, and each job is a JVM of its own.
 _ONE_JVM: Final = "S3SingleDriverLogStore"
+# Of local files, these look whether one is there before they write it.
+_LOOKING: Final = ("HDFSLogStore", "LocalLogStore")
 _PROBE: Final = "ops/_put_if_absent/_delta_log/00000000000000000000.json"
 _EXISTS: Final = "FileAlreadyExistsException"
 
@@ -38,7 +42,7 @@ def is_on_s3(root: str) -> bool:
 
 
 def require_log_store(config: PipelineConfig, settings: Mapping[str, str]) -> None:
-    """Refuse a lake on S3 whose commits are kept apart within one JVM only.
+    """Refuse a lake on S3, or on a local file system, whose commits are kept apart within one JVM only.
 
     Args:
         config: says where the lake is.
@@ -48,6 +52,7 @@ def require_log_store(config: PipelineConfig, settings: Mapping[str, str]) -> No
         ConfigError: two jobs could commit the same version, and one of them would be lost.
     """
     if not is_on_s3(config.root):
+        _require_links(config.root, settings)
         return
     key = f"spark.delta.logStore.{config.root.partition('://')[0].lower()}.impl"
     log_store = settings.get(key) or settings.get(_FOR_ALL) or ""
@@ -58,6 +63,16 @@ def require_log_store(config: PipelineConfig, settings: Mapping[str, str]) -> No
             f" {key}={log_store or 'not set'}; expected a log store for all jobs:"
             f" --set spark.conf.{key}={_SHARED}."
             " See docs/runbook.md, 'A lake on S3'"
+        )
+
+
+def _require_links(root: str, settings: Mapping[str, str]) -> None:
+    key = next((key for key in (*_LOCAL, _FOR_ALL) if settings.get(key, "").endswith(_LOOKING)), None)
+    if key and ("://" not in root or root.lower().startswith("file:")):
+        raise ConfigError(
+            f"lake.root: {root}: on a local file system, this log store coordinates commits of one JVM only,"
+            f" and each job is a JVM of its own: if two jobs commit at once, one commit is lost. Found {key}="
+            f"{settings[key]}; expected {_LOCAL[_LOCAL_KEY]}, which jobs set themselves: remove the setting"
         )
 
 
@@ -101,6 +116,11 @@ def check_put_if_absent(pipeline: Pipeline) -> None:
             raise ConfigError(
                 f"lake.root: {config.root}: a class is missing: {cause(error)}. Expected the jars of the"
                 " store, and of Delta's log store for it, in spark.jars or spark.jars.packages"
+            ) from None
+        if _NO_LINKS in str(error):
+            raise ConfigError(
+                f"lake.root: {config.root}: {cause(error)}. Move the lake to such a file system, or to an"
+                " object store"
             ) from None
         _log.warning("%s: put if absent was not tested: %s", config.root, cause(error))
 

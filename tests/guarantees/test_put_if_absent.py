@@ -101,6 +101,19 @@ def test_a_file_system_without_conditional_writes_is_refused(
         check_put_if_absent(lake.pipeline)
 
 
+def test_a_file_system_without_hard_links_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(spark: SparkSession, file: str) -> bool:
+        # None is at hand on which a link cannot be made.
+        jvm: Any = spark.sparkContext._jvm
+        error = jvm.java.io.IOException("0.json: no hard link can be made there (Operation not permitted)")
+        jvm.java.util.concurrent.CompletableFuture.failedFuture(error).get()
+        return True
+
+    monkeypatch.setattr(log_store, "put_if_absent", fails)
+    with pytest.raises(ConfigError, match=r"no hard link can be made.*Move the lake"):
+        check_put_if_absent(lake.pipeline)
+
+
 def test_a_lake_that_cannot_be_written_is_left_to_the_job(
     make_lake: Callable[..., Lake], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,5 +1,6 @@
 """Rows are changed and deleted in place, whatever is appended meanwhile, and no other row is touched."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ from pipelines.delta.fenced_commits import rewrite_rows
 from pipelines.delta.io import append, read
 from pipelines.delta.row_changes import deletion, deletion_of, update_from
 from pipelines.delta.upkeep import compact
+from pipelines.errors import SourceError
 from pipelines.session_settings import session_settings
+from pipelines.spark.session import forget_tables
 
 PLACES = ["a b", "c%20d", "e=f/g", None]
 
@@ -58,6 +61,11 @@ def test_a_row_that_two_others_match_is_not_doubled(spark: SparkSession, table: 
 
 
 @pytest.mark.thorough
+def test_a_column_that_is_not_there_is_not_passed_over(spark: SparkSession, table: str) -> None:
+    with pytest.raises(ValueError, match="found no column Value"):
+        rewrite_rows(spark, table, update_from(others(spark, 1), ["id"], "true", {"Value": "NULL"}))
+
+
 def test_nothing_is_committed_for_no_row(spark: SparkSession, table: str) -> None:
     rewrite_rows(spark, table, deletion_of(others(spark, 9), ["id"]))
     assert DeltaTable.forPath(spark, table).history().count() == 1
@@ -124,3 +132,22 @@ def test_columns_that_are_added_meanwhile_are_kept(spark: SparkSession, table: s
     rewrite_rows(spark, table, replace(change, find=find))
     assert read(spark, table).columns == ["id", "place", "value", "more"]
     assert sorted(contents(spark, table)) == [2, 3, 4, 5, 6, 7]
+
+
+def test_another_table_in_its_place_is_looked_at_anew(
+    spark: SparkSession, table: str, tmp_path: Path
+) -> None:
+    other, change, work = tmp_path / "other", deletion("id < 2"), [Path(table)]
+    read(spark, table).where("id > 0").write.format("delta").partitionBy("place").save(str(other))
+
+    def find(rows: DataFrame) -> DataFrame:
+        found = change.find(rows).localCheckpoint()
+        while work:
+            shutil.rmtree(place := work.pop())
+            other.rename(place)
+            forget_tables()
+        return found
+
+    with pytest.raises(SourceError, match="found 0 of 2 files"):
+        rewrite_rows(spark, table, replace(change, find=find))
+    assert sorted(contents(spark, table)) == [1, 2, 3, 4, 5, 6, 7]

@@ -58,6 +58,20 @@ def test_session_starts_where_the_log_store_has_put_if_absent(root: str, setting
         spark_session(config(root, *settings), "test")
 
 
+@pytest.mark.parametrize("root", [".lake", "/data/lake", "file:///data/lake"])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "spark.delta.logStore.class=io.delta.storage.HDFSLogStore",
+        "spark.delta.logStore.file.impl=io.delta.storage.LocalLogStore",
+    ],
+)
+def test_a_local_lake_with_a_log_store_that_looks_before_it_writes(root: str, setting: str) -> None:
+    with pytest.raises(ConfigError, match=setting.replace("=", "=.*")) as refused:
+        spark_session(config(root, f"spark.conf.{setting}"), "test")
+    assert "one commit is lost" in str(refused.value)
+
+
 def test_the_example_is_safe() -> None:
     prod = load_config("flights", env="prod", environ={"KAFKA_JAAS_CONFIG": "x"})
     assert prod.root.startswith("s3a://")

@@ -38,13 +38,11 @@ public final class LinkedLogStore extends HDFSLogStore {
     try {
       writeWhole(written, actions, hadoopConf);
       link(path, written);
-      // Also in the place of one that a commit of this number has left, which somebody has moved away.
-      if (checksum(written).exists()) {
-        Files.move(checksum(written).toPath(), checksum(path).toPath(), StandardCopyOption.REPLACE_EXISTING);
-      }
+      // From here on the commit is made, and nothing may say that it is not.
+      passOn(checksum(written).toPath(), checksum(path).toPath());
     } finally {
-      Files.deleteIfExists(file(written).toPath());
-      Files.deleteIfExists(checksum(written).toPath());
+      deleteIfPossible(file(written).toPath());
+      deleteIfPossible(checksum(written).toPath());
     }
   }
 
@@ -59,15 +57,43 @@ public final class LinkedLogStore extends HDFSLogStore {
   }
 
   private static void link(Path path, Path written) throws IOException {
+    java.nio.file.Path commit = file(path).toPath();
+    java.nio.file.Path whole = file(written).toPath();
     try {
-      Files.createLink(file(path).toPath(), file(written).toPath());
+      Files.createLink(commit, whole);
     } catch (FileAlreadyExistsException e) {
-      throw new FileAlreadyExistsException(path.toString());
-    } catch (FileSystemException | UnsupportedOperationException e) {
-      throw new IOException(
-          path + " cannot be committed, as no hard link can be made there (" + e.getMessage()
-              + "); a lake needs a file system that has hard links",
-          e);
+      // A server whose answer was lost has made the link, and is asked once more.
+      if (!Files.isSameFile(commit, whole)) {
+        throw new FileAlreadyExistsException(path.toString());
+      }
+    } catch (UnsupportedOperationException e) {
+      throw without(path, e);
+    } catch (FileSystemException e) {
+      throw String.valueOf(e.getReason()).matches("Operation not (permitted|supported)") ? without(path, e) : e;
+    }
+  }
+
+  private static IOException without(Path path, Exception e) {
+    return new IOException(
+        path + ": no hard link can be made there (" + e.getMessage()
+            + "); a lake on a local file system needs one that has hard links", e);
+  }
+
+  /** Also to the place of a checksum that an earlier commit of the number has left, when it was moved away. */
+  private static void passOn(java.nio.file.Path from, java.nio.file.Path to) {
+    try {
+      Files.move(from, to, StandardCopyOption.REPLACE_EXISTING);
+    } catch (IOException e) {
+      // Without one, Hadoop compares with none.
+      deleteIfPossible(to);
+    }
+  }
+
+  private static void deleteIfPossible(java.nio.file.Path file) {
+    try {
+      Files.deleteIfExists(file);
+    } catch (IOException e) {
+      // It is beside the log, and no reader looks at it.
     }
   }
 
