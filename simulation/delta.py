@@ -5,7 +5,7 @@
 Sources: https://github.com/delta-io/delta/blob/master/PROTOCOL.md and `ConflictChecker.scala` of Delta 4.4.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
@@ -21,6 +21,7 @@ from delta.exceptions import (
 )
 
 from pipelines.delta.epochs import Commit, Stamp
+from pipelines.delta.fencing import rewrite_files
 from pipelines.delta.transaction import File, raising_stale_epoch, require_newer, version_gone
 from simulation.kernel import Kernel, NoAnswer
 
@@ -191,6 +192,7 @@ class ModelTransaction:
         self._read = kernel.effect(f"{log.path}: begin", lambda: log.newest)
         self._applications, self._reads = set[str](), set[str]()
         self._properties: Mapping[str, str] | None = None
+        self._rewritten: Sequence[Action] = ()
 
     @property
     def version(self) -> int:
@@ -244,6 +246,32 @@ class ModelTransaction:
         """Return the action by which a file is no longer one of the table."""
         return "remove", file
 
+    def rewrite(self, change: Callable[[File], File | None]) -> frozenset[str]:
+        """Write the files anew that have rows to change; return the paths of those that they replace.
+
+        Args:
+            change: writes what becomes of a file; the file itself if it stays, None if it loses all rows.
+        """
+        actions = list[Action]()
+        for file in self._read.files.values():
+            if (rest := change(file)) is not file:
+                actions += [self.removed(file), *([self.added(rest)] if rest else [])]
+        self._rewritten = actions
+        return frozenset(file["path"] for kind, file in actions if kind == "remove")
+
+    def replace_files(self, paths: Collection[str], other: "ModelTransaction") -> bool:
+        """Take what another transaction has written in place of files, and remove these, by the commit."""
+        if self.version < other.version:
+            return False
+        since = self._kernel.effect(
+            f"{self._log.path}: read from version {other.version + 1}",
+            lambda: self._log.versions[other.version + 1 : self.version + 1],
+        )
+        if any(version.removed & set(paths) for version in since):
+            return False
+        self._rewritten = other._rewritten
+        return True
+
     def take_columns_of(self, at: int) -> None:
         """Tables of the model have no columns."""
 
@@ -259,7 +287,15 @@ class ModelTransaction:
         require_newer(self._log.path, self.number_taken(stamp.application), stamp)
         with raising_stale_epoch(self._log.path):
             number = (stamp.application, stamp.number)
+            actions = [*self._rewritten, *actions]
             return self.put(Change(actions, "WRITE", stamp.note, number, self._properties))
+
+    def commit_marks(self) -> int:
+        """Commit what was written in place of files, without a stamp.
+
+        Delta names it as it names an append; histories have to tell the two apart.
+        """
+        return self.put(Change(self._rewritten, "MERGE"))
 
     def put(self, change: Change) -> int:
         """Commit a change as Delta does: at the next version, or after those of others that do not conflict.
@@ -362,38 +398,38 @@ class ModelTable:
         return save
 
     def delete(self, stamp: Stamp, days: Sequence[date | str], left: Callable[[File], File | None]) -> None:
-        """Do what a DELETE of Delta does that carries a stamp.
+        """Delete rows, as `pipelines.delta.fenced_commits.delete_rows_fenced`, by the commit of the deletion.
 
         Args:
             stamp: what its commit carries.
             days: those of whose files it takes rows.
             left: writes what is left of a file; the file itself if it loses none, None if it loses all.
         """
-        transaction = self.begin()
-        if transaction.number_taken(stamp.application) >= stamp.number:
-            return
-        actions = list[Action]()
-        for file in transaction.read_days(days):
-            if (rest := left(file)) is not file:
-                actions += [transaction.removed(file), *([transaction.added(rest)] if rest else [])]
-        if actions:
-            transaction.put(Change(actions, "DELETE", stamp.note, (stamp.application, stamp.number)))
+
+        def begin() -> ModelTransaction:
+            transaction = self.begin()
+            require_newer(self.path, transaction.number_taken(stamp.application), stamp)
+            return transaction
+
+        rewrite_files(self, begin, _of_days(days, left), lambda at: at.commit([], stamp))
 
     def merge(self, days: Sequence[date | str], changed: Callable[[File], File]) -> None:
-        """Do what a MERGE of Delta does that changes rows and carries no stamp.
+        """Change rows without a stamp, as `pipelines.delta.fenced_commits.rewrite_rows`.
 
         Args:
             days: those of whose files it changes rows.
             changed: writes a file anew; the file itself if none of its rows changes.
         """
-        transaction = self.begin()
-        actions = list[Action]()
-        for file in transaction.read_days(days):
-            if (after := changed(file)) is not file:
-                actions += [transaction.removed(file), transaction.added(after)]
-        if actions:
-            transaction.put(Change(actions, "MERGE"))
+        change = _of_days(days, changed)
+        rewrite_files(self, self.begin, change, ModelTransaction.commit_marks, is_needed=False)
 
     def set_property(self, name: str, value: str) -> None:
         """Set a property of the table, by a commit that changes no row."""
         self.begin().put(Change([], "SET TBLPROPERTIES", properties={name: value}))
+
+
+def _of_days(
+    days: Sequence[date | str], change: Callable[[File], File | None]
+) -> Callable[[File], File | None]:
+    named = {str(day) for day in days}
+    return lambda file: change(file) if file["day"] in named else file

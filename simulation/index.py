@@ -343,7 +343,7 @@ class IndexWorld(NightlyWorld):
             if len(rows) < len(file["rows"]):
                 actions += [("remove", file)]
                 actions += [("add", log.file(BRONZE, rows))] if rows else []
-        log.put(len(log.versions), Change(actions, "DELETE"))
+        log.put(len(log.versions), Change(actions, "WRITE"))
 
     def _clean(self) -> None:
         self.cleaned = max(self.cleaned, len(self.bronze_log.versions) - 3)

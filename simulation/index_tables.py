@@ -193,16 +193,9 @@ class ModelMaking:
         came = list[tuple[Row, int]]()
         for version in log.versions[after + 1 : self.version + 1]:
             if version.commit.operation != "OPTIMIZE":
-                before = {row.record.number for row in rows_of(log, version.commit.version - 1)}
-                # Delta reads the change feed of a DELETE, and otherwise the files that were added.
+                # The change feed has all rows of added files, also those that were in the files before.
                 files = [version.files[path] for path, _ in sorted(version.added)]
-                rows = [row for file in files for row in file["rows"]]
-                is_delete = version.commit.operation == "DELETE"
-                came += [
-                    (row, version.commit.version)
-                    for row in rows
-                    if not (is_delete and row.record.number in before)
-                ]
+                came += [(row, version.commit.version) for file in files for row in file["rows"]]
         return self._rows(came)
 
     def of_all(self) -> list[IndexRow]:

@@ -328,6 +328,17 @@ class ModelWriter(IdempotentWriter):
         transaction = BronzeTransaction(self._world)
         return DraftedRows(cast(Any, transaction), transaction.write(rows.rows))
 
+    def has_committed(self, transaction: Any, note: str) -> bool:
+        """Return whether bronze has a commit with a note, since a transaction began."""
+        found: bool = self._world.kernel.effect(
+            "bronze: history",
+            lambda: any(
+                version.commit.note == note
+                for version in self._world.bronze.versions[transaction.version + 1 :]
+            ),
+        )
+        return found
+
     def query(self, spark: Any) -> str:
         """Return the id of the query."""
         if self._world.checkpoint.query is None:

@@ -10,7 +10,6 @@ from typing import Literal
 from pipelines.audit.audit import Audit
 from pipelines.audit.recount import BronzeDay, BronzeFacts
 from pipelines.config.streams import Layer
-from pipelines.delta.conflicts import retry_conflicts
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.fencing import claim_table, rows_deleted, write_fenced
 from pipelines.delta.transaction import File
@@ -239,10 +238,7 @@ class ModelReplay:
             after = tuple(map(tried, rows))
             return file if after == rows else self.quarantine.log.file(QUARANTINE, after)
 
-        def update() -> None:
-            self.quarantine.merge([QUARANTINE], changed)
-
-        retry_conflicts(QUARANTINE, update, pause=self.quarantine.pause)
+        self.quarantine.merge([QUARANTINE], changed)
 
     def rebuild(self, days: Sequence[date]) -> Rebuild:
         """Rebuild and audit certified days, as `pipelines.steps.rebuild`."""

@@ -207,28 +207,28 @@ class ModelUpkeep:
 
     def _delete_bronze(self, removal: Removal, stamps: Callable[[str], Stamp]) -> None:
         log = self.world.bronze_log
-        deleted = list[int]()
+        deleted = dict[str, int]()
 
         def left(file: File) -> File | None:
             rows = tuple(row for row in file["rows"] if not is_below(row, removal.condition))
             if len(rows) == len(file["rows"]):
                 return file
-            deleted.append(len(file["rows"]) - len(rows))
+            deleted[file["path"]] = len(file["rows"]) - len(rows)
             return log.file(BRONZE, rows) if rows else None
 
         def delete(stamp: Stamp) -> None:
-            deleted.clear()
             if log.newest.properties.get(APPEND_ONLY) == "true":
                 raise InfrastructureError("bronze: it takes no deletes")
             self.world.table(log).delete(stamp, [BRONZE], left)
 
         kept = {**removal.properties, APPEND_ONLY: "false"}
         try:
-            rows_deleted(self.world.table(log), delete, kept, stamps)
+            at = rows_deleted(self.world.table(log), delete, kept, stamps)
         finally:
             self._set(log, {APPEND_ONLY: "true"})
-        if sum(deleted) != removal.rows:
-            text = f"{sum(deleted)} records were removed, {removal.rows} are told"
+        removed = sum(deleted[path] for path in log.versions[at].removed)
+        if removed != removal.rows:
+            text = f"{removed} records were removed, {removal.rows} are told"
             raise Violation("what is told is what was removed", text)
 
     def _delete_days(self, days: Collection[str], stamp: Stamp) -> None:

@@ -16,13 +16,13 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.delta.commits import commit_at
-from pipelines.delta.conflicts import retry_conflicts
 from pipelines.delta.epochs import Commit, Stamp
 from pipelines.delta.fencing import (
     Restored,
     claim_table,
     replace_partition,
     restore_table,
+    rewrite_files,
     rows_deleted,
     write_fenced,
 )
@@ -212,7 +212,7 @@ def delete_rows_fenced(
         def begin() -> Transaction:
             return _begin(spark, table, stamp)
 
-        _rewrite(begin, deletion(condition), lambda at: at.commit([], stamp, "Overwrite"))
+        rewrite_files(_Table(spark, table), begin, deletion(condition), lambda at: at.commit([], stamp))
 
     return rows_deleted(_Table(spark, table), delete, properties, stamps)
 
@@ -236,47 +236,8 @@ def rewrite_rows(spark: SparkSession, table: str, change: RowChange, note: str |
         transaction.require_table()
         return transaction
 
-    _rewrite(begin, change, lambda at: at.commit_unfenced([], note), is_needed=False)
-
-
-class _FilesChanged(Exception):
-    """Others have rewritten the files of the rows that were to be changed."""
-
-
-def _rewrite(
-    begin: Callable[[], Transaction],
-    change: RowChange,
-    commit: Callable[[Transaction], object],
-    *,
-    is_needed: bool = True,
-) -> None:
-    """Write rows anew by one transaction, and commit them by others that last a moment.
-
-    To a table without partitions Delta commits nothing but appends if others have appended since the
-    transaction began. It takes long to find and to write rows, and a stream appends every few seconds.
-
-    Args:
-        begin: begins a transaction on the newest version.
-        change: which rows, and how.
-        commit: makes the commit.
-        is_needed: whether there has to be a commit, also if there are no such rows.
-    """
-
-    def rewrite() -> None:
-        work = begin()
-        paths = work.rewrite(change)
-
-        def take_their_place() -> None:
-            transaction = begin()
-            if not transaction.replace_files(paths, work):
-                raise _FilesChanged
-            commit(transaction)
-
-        if paths or is_needed:
-            retry_conflicts(work.table, take_their_place)
-
-    # What was written stays until VACUUM: a commit that has failed may have been made all the same.
-    retry_conflicts(begin().table, rewrite, (_FilesChanged,))
+    at_newest = _Table(spark, table)
+    rewrite_files(at_newest, begin, change, lambda at: at.commit_unfenced([], note), is_needed=False)
 
 
 def restore_fenced(

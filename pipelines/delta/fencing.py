@@ -4,10 +4,10 @@ The table is behind `FencedTable` and `FencedTransaction`. Jobs use Delta (`pipe
 `simulation` uses a model of Delta's log. So what is simulated is what runs.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from pipelines.delta.conflicts import TABLE_CHANGED, retry_conflicts
 from pipelines.delta.epochs import Commit, Stamp
@@ -47,6 +47,12 @@ class FencedTransaction(Protocol):
     def take_columns_of(self, at: int) -> None:
         """Give the table the columns and properties back that it had at a version."""
 
+    def rewrite(self, change: Any) -> frozenset[str]:
+        """Write the files anew that have rows to change; return the paths of those that they replace."""
+
+    def replace_files(self, paths: Collection[str], other: Any) -> bool:
+        """Take what another transaction has written in place of files, and remove these, by the commit."""
+
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Let the table say something of itself."""
 
@@ -54,6 +60,9 @@ class FencedTransaction(Protocol):
         self, actions: Sequence[Any], stamp: Stamp, mode: str = "Append", condition: str | None = None
     ) -> int:
         """Commit actions and the stamp; return the version that this made."""
+
+
+Writing = TypeVar("Writing", bound=FencedTransaction)
 
 
 class FencedTable(Protocol):
@@ -99,11 +108,11 @@ def rows_deleted(
     properties: Mapping[str, str],
     stamps: Callable[[str], Stamp],
 ) -> int:
-    """Delete rows by a command of Delta; return the version that it made.
+    """Delete rows, after the table says so of itself; return the version that the deletion made.
 
     Args:
         table: the table.
-        delete: runs the command, whose commit carries a stamp.
+        delete: makes the commit, which carries a stamp.
         properties: what the table says of itself from before the first row goes.
         stamps: gives the stamps of the run.
 
@@ -122,6 +131,51 @@ def rows_deleted(
     # Of rows that are looked for again, a conflict of any kind is none.
     save = partial(retry_conflicts, table.path, lambda: delete(deleting), pause=table.pause)
     return write_fenced(table, save, deleting)
+
+
+class _FilesChanged(Exception):
+    """Others have rewritten the files of the rows that were to be changed."""
+
+
+def rewrite_files(
+    table: FencedTable,
+    begin: Callable[[], Writing],
+    change: Any,
+    commit: Callable[[Writing], object],
+    *,
+    is_needed: bool = True,
+) -> None:
+    """Write rows anew by one transaction, and commit them by others that last a moment.
+
+    To a table without partitions Delta commits nothing but appends if others have appended since the
+    transaction began. It takes long to find and to write rows, and a stream appends every few seconds.
+
+    Args:
+        table: the table.
+        begin: begins a transaction on the newest version.
+        change: which rows, and how.
+        commit: makes the commit.
+        is_needed: whether there has to be a commit, also if there are no such rows.
+
+    Raises:
+        InfrastructureError: others committed first, or rewrote the same files, at each try.
+    """
+
+    def rewrite() -> None:
+        work = begin()
+        paths = work.rewrite(change)
+
+        def take_their_place() -> None:
+            transaction = begin()
+            if not transaction.replace_files(paths, work):
+                raise _FilesChanged
+            commit(transaction)
+
+        if paths or is_needed:
+            retry_conflicts(table.path, take_their_place, pause=table.pause)
+
+    # What was written stays until VACUUM: a commit that has failed may have been made all the same.
+    retry_conflicts(table.path, rewrite, (_FilesChanged,), table.pause)
 
 
 def write_fenced(table: FencedTable, save: Callable[[], None], stamp: Stamp) -> int:

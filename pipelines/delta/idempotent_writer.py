@@ -130,11 +130,15 @@ class IdempotentWriter:
                 transaction.commit((), Stamp(query, batch, noted))
         except StaleEpoch:
             # A store that lost its answer refuses the same commit when it is sent again.
-            since = commits_since(transaction.spark, self.table, transaction.version)
-            if all(commit.note != noted for commit in since):
+            if not self.has_committed(transaction, noted):
                 last = self.last_batch(transaction.spark, query)
                 raise self._another_run(last, query, batch) from None
         self._count(batch, draft.rows)
+
+    def has_committed(self, transaction: Transaction, note: str) -> bool:
+        """Return whether there is a commit with a note, since a transaction began."""
+        since = commits_since(transaction.spark, self.table, transaction.version)
+        return any(commit.note == note for commit in since)
 
     def query(self, spark: SparkSession) -> str:
         """Return the id of the query whose micro-batch is written."""

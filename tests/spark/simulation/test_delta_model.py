@@ -9,7 +9,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from delta.tables import DeltaTable
 from deltalake import DeltaTable as Stored
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -20,9 +19,11 @@ from pipelines.delta.fenced_commits import (
     append_fenced,
     delete_rows_fenced,
     replace_days_fenced,
+    rewrite_rows,
 )
 from pipelines.delta.fencing import FencedTransaction, rows_deleted, write_fenced
 from pipelines.delta.io import days_condition
+from pipelines.delta.row_changes import RowChange
 from pipelines.delta.table_properties import set_table_property
 from pipelines.delta.transaction import File, StaleEpoch, Transaction
 from simulation.delta import ModelLog, ModelTable
@@ -52,10 +53,12 @@ class RealTable:
         return delete_rows_fenced(self.spark, self.path, days_condition(days), {}, stamps)
 
     def merge(self, days: Sequence[date]) -> None:
-        chosen = self._rows(days).select("_event_date").alias("o")
-        table = DeltaTable.forPath(self.spark, self.path).alias("t")
-        merge = table.merge(chosen, "t._event_date = o._event_date").whenMatchedUpdate(set={"id": "t.id + 1"})
-        merge.execute()
+        condition = days_condition(days)
+        plus_one = F.when(F.expr(condition), F.col("id") + 1).otherwise(F.col("id"))
+        change = RowChange(
+            lambda rows: rows.where(condition), lambda rows: rows.withColumn("id", plus_one), deletes=False
+        )
+        rewrite_rows(self.spark, self.path, change)
 
     def append_by_hand(self, day: date) -> None:
         self._rows([day]).write.format("delta").mode("append").save(self.path)
