@@ -63,8 +63,8 @@ class SpeedStream:
         log = self.world.bronze_log
         files = list(log.versions[until].files.values()) if first is None else []
         for version in log.versions[first or 0 : until + 1] if first is not None else ():
-            # What upkeep does is no change of the data, or passed over.
-            if version.commit.operation == "WRITE":
+            # A commit that removes files changes no data, or is passed over (`skipChangeCommits`).
+            if not version.removed:
                 files += [log.every[path] for path, _ in version.added]
         if gone := [file["path"] for file in files if file["path"] in log.gone]:
             raise Violation("streams find what they have not read", f"{gone} are gone")
