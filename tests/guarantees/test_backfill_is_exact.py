@@ -87,6 +87,7 @@ def test_what_bronze_lacks_of_a_span_comes_in_chunks_and_the_rest_is_left_to_ing
     gaps.exact()
 
 
+@pytest.mark.thorough
 def test_a_run_is_killed_and_ingest_commits_between_its_steps_and_the_next_run_completes_it(
     gaps: Source,
 ) -> None:

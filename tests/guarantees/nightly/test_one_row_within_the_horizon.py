@@ -168,6 +168,7 @@ def test_a_copy_that_wins_later_moves_every_row_of_the_chain(certified: Lake, fu
     assert days_of_flights(further.lake, 11) == [[1, 3]]
 
 
+@pytest.mark.thorough
 def test_a_key_that_recurs_daily_fails_the_day_and_is_named(further: Further) -> None:
     said = r"2013-01-08 keys_come_to_an_end: found 1 keys .*UA, 17, EWR\. .*does not identify an event"
     assert re.search(said, str(further.failed))
