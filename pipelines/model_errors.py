@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pydantic import AfterValidator, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -57,6 +57,9 @@ def like(pattern: str, words: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+Errors = TypeVar("Errors")
+
+
 @dataclass(frozen=True)
 class RefusedValue:
     """A value that a model refuses, or a key.
@@ -104,7 +107,9 @@ class RefusedValue:
         Args:
             words: by the type of the error, if others than these suit the document better.
         """
-        texts = [words.get(each["type"], _OTHER).format_map(_figures(each)) for each in self.errors]
+        texts = [
+            words.get(each["type"], _OTHER).format_map(figures(each.get("ctx", {}))) for each in self.errors
+        ]
         expected = list(dict.fromkeys(texts))
         if "a number" in expected and "a whole number" in expected:
             expected.remove("a whole number")
@@ -124,14 +129,18 @@ def refused_values(error: ValidationError, document: Any) -> list[RefusedValue]:
     by_location: dict[Location, list[ErrorDetails]] = {}
     for each in error.errors():
         by_location.setdefault(_location(each, document), []).append(each)
-    around = {location[:length] for location in by_location for length in range(len(location))}
     return [
         RefusedValue(location[:-1], tuple(errors), is_key=True)
         if location[-1:] == (_KEY,)
         else RefusedValue(location, tuple(errors))
-        for location, errors in by_location.items()
-        if location not in around
+        for location, errors in inmost(by_location).items()
     ]
+
+
+def inmost(by_location: Mapping[Location, Errors]) -> dict[Location, Errors]:
+    """Return the errors within which there are no others."""
+    around = {location[:length] for location in by_location for length in range(len(location))}
+    return {location: errors for location, errors in by_location.items() if location not in around}
 
 
 def _location(error: ErrorDetails, document: Any) -> Location:
@@ -156,7 +165,6 @@ def _part(document: Any, step: int | str) -> Any:
             return _NOTHING
 
 
-def _figures(error: ErrorDetails) -> dict[str, Any]:
+def figures(context: Mapping[str, Any]) -> dict[str, Any]:
     """Return the figures of an error, such as a limit, as people write them."""
-    context = error.get("ctx", {})
     return {key: number_text(value) if isinstance(value, float) else value for key, value in context.items()}

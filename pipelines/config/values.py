@@ -54,8 +54,8 @@ _SPARK_SETTINGS_WE_OWN: Final = frozenset(
     }
 )
 _LOCAL_FILES: Final = (
-    "commits and checkpoints on local files depend on the atomic renames and the checksums of Oncelake's file"
-    " system, or of Hadoop's own; remove it"
+    "commits and checkpoints on local files depend on how Oncelake's file system, or Hadoop's own, renames"
+    " files and keeps their checksums; remove it"
 )
 _REFUSED_SPARK_SETTINGS: Final = {
     "spark.hadoop.fs.file.impl": _LOCAL_FILES,

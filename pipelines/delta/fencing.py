@@ -112,7 +112,7 @@ def rows_deleted(
 
     Args:
         table: the table.
-        delete: makes the commit, which carries a stamp.
+        delete: makes the commit, which carries a stamp, by `rewrite_files`.
         properties: what the table says of itself from before the first row goes.
         stamps: gives the stamps of the run.
 
@@ -128,9 +128,7 @@ def rows_deleted(
 
     retry_conflicts(table.path, set_properties, pause=table.pause)
     deleting = stamps("delete")
-    # Of rows that are looked for again, a conflict of any kind is none.
-    save = partial(retry_conflicts, table.path, lambda: delete(deleting), pause=table.pause)
-    return write_fenced(table, save, deleting)
+    return write_fenced(table, partial(delete, deleting), deleting)
 
 
 class _FilesChanged(Exception):

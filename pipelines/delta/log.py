@@ -53,6 +53,20 @@ def is_divided_by(snapshot: Any, columns: Sequence[str]) -> bool:
     return not is_mapped and metadata["partitionColumns"] == [*columns]
 
 
+def rows_of(spark: SparkSession, table: str, snapshot: Any, files: Iterable[Any]) -> DataFrame:
+    """Return the rows of some files of a version of a table.
+
+    Args:
+        spark: the session.
+        table: the path of the table.
+        snapshot: Delta's `Snapshot` of the version.
+        files: Delta's `AddFile` of each file.
+    """
+    jvm: Any = spark.sparkContext._jvm
+    log, none = delta_log(spark, table), jvm.scala.Option.empty()
+    return DataFrame(log.createDataFrame(snapshot, scala_seq(spark, files), False, none), spark)
+
+
 def files_of(spark: SparkSession, snapshot: Any, days: Sequence[date] = ()) -> DataFrame:
     """Return the files of a version of a table, as Delta's protocol writes them in `add` actions.
 

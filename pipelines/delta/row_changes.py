@@ -68,15 +68,15 @@ def update_from(
         changes: what columns are then, likewise; text is SQL.
     """
     beside = others.withColumn(_IS_CHOSEN, F.lit(True)).alias("o")
-    same = " AND ".join(f"t.{column} = o.{column}" for column in key)
+    is_chosen = " AND ".join([*(f"t.{column} = o.{column}" for column in key), f"({condition})"])
 
     def find(rows: DataFrame) -> DataFrame:
-        return rows.alias("t").join(beside, F.expr(f"{same} AND ({condition})"), "left_semi")
+        return rows.alias("t").join(beside, F.expr(is_chosen), "left_semi")
 
     def changed(rows: DataFrame) -> DataFrame:
         if unknown := changes.keys() - {*rows.columns}:
             raise ValueError(f"found no column {', '.join(sorted(unknown))}")
-        joined = rows.alias("t").join(beside, F.expr(f"{same} AND ({condition})"), "left")
+        joined = rows.alias("t").join(beside, F.expr(is_chosen), "left")
         columns = (_after(column, changes.get(column)) for column in rows.columns)
         return joined.select(*columns)
 

@@ -99,8 +99,8 @@ def _delete_log(spark: SparkSession, path: str) -> None:
     log = f"{path}/{_LOG}"
     for name in HadoopFile(spark, log).names():
         if not name[:20].isdigit():
-            HadoopFile(spark, f"{log}/{name}").delete()
-    # Hadoop lists no checksums, which may be left: so not as a folder that has to be empty, and right away.
+            HadoopFile(spark, f"{log}/{name}").delete_folder()
+    # Checksums, which Hadoop does not list, may be left in it.
     if not HadoopFile(spark, log).names():
         HadoopFile(spark, log).delete_folder()
 

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructField, StructType
 from pipelines.delta.commits import leave_files, removed_paths
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.io import read
-from pipelines.delta.log import delta_log, files_of, is_divided_by, scala_seq
+from pipelines.delta.log import delta_log, files_of, is_divided_by, rows_of, scala_seq
 from pipelines.delta.replaced_rows import ReplacedRows
 from pipelines.delta.row_changes import FILE, RowChange
 from pipelines.delta.small_tables import listed_files
@@ -208,16 +208,12 @@ class Transaction:
         return True
 
     def _write_changed(self, files: Sequence[File], change: RowChange, fewer: int) -> None:
-        rows = self._rows_of(files)
+        rows = rows_of(self.spark, self.table, self._inner.snapshot(), map(self.added, files))
         expected = rows.count() - fewer
         self.write(change.changed(rows))
         if (written := self.written_rows()) != expected:
             self.discard()
             raise ValueError(f"{self.table}: {written} rows were written in place of {expected}")
-
-    def _rows_of(self, files: Sequence[File]) -> DataFrame:
-        snapshot, added = self._inner.snapshot(), scala_seq(self.spark, map(self.added, files))
-        return DataFrame(self._log.createDataFrame(snapshot, added, False, self._none), self.spark)
 
     def _name_in_log(self, url: str) -> str:
         """Return what the log calls a file that Spark has read, if it is below the table."""

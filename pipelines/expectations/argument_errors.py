@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final
 
-from pipelines.message_texts import number_text, shortened
+from pipelines.message_texts import shortened
+from pipelines.model_errors import figures, inmost
 
 Error = Mapping[str, Any]
 
@@ -55,10 +56,8 @@ def refused_arguments(
         location = tuple(step for step in error["loc"] if step != _ROOT)
         by_location.setdefault(location, []).append(error)
     # An item that is refused is told, and not that its list is no object, or that arguments are missing.
-    around = {location[:length] for location in by_location for length in range(len(location))}
-    for location, alternatives in by_location.items():
-        if location not in around:
-            yield _refusal(location, alternatives, config, known)
+    for location, alternatives in inmost(by_location).items():
+        yield _refusal(location, alternatives, config, known)
 
 
 def _refusal(
@@ -97,11 +96,7 @@ def _is_object(error: Error) -> bool:
 
 
 def _figures(error: Error) -> dict[str, Any]:
-    """Return the figures of an error, such as a limit, as people write them."""
-    context = {
-        key: number_text(value) if isinstance(value, float) else value
-        for key, value in error.get("ctx", {}).items()
-    }
+    context = figures(error.get("ctx", {}))
     values = [
         getattr(each, "value", each) for each in context.get("enum_values", context.get("permitted", ()))
     ]

@@ -115,7 +115,7 @@ class HadoopFile:
         return bool(self._system.rename(self.path, self._jvm.org.apache.hadoop.fs.Path(path)))
 
     def delete_folder(self) -> None:
-        """Delete the folder, with all that is in it."""
+        """Delete the folder with all that is in it, or the file."""
         self._system.delete(self.path, True)
 
     def delete(self) -> None:

@@ -23,8 +23,8 @@ from pipelines.spark.pipeline import Pipeline
 _S3: Final = ("s3", "s3a", "s3n")
 _FOR_ALL: Final = "spark.delta.logStore.class"
 _SHARED: Final = "oncelake.store.S3ConditionalLogStore"
-_LOCAL_KEY: Final = "spark.delta.logStore.file.impl"
-_LOCAL: Final = {_LOCAL_KEY: "oncelake.store.LinkedLogStore"}
+_OF_LOCAL_FILES: Final = "spark.delta.logStore.file.impl"
+_LINKED: Final = "oncelake.store.LinkedLogStore"
 _NO_LINKS: Final = "no hard link can be made"
 # Delta's own choice for S3: a lock within one JVM, and each job is a JVM of its own.
 _ONE_JVM: Final = "S3SingleDriverLogStore"
@@ -67,12 +67,12 @@ def require_log_store(config: PipelineConfig, settings: Mapping[str, str]) -> No
 
 
 def _require_links(root: str, settings: Mapping[str, str]) -> None:
-    key = next((key for key in (*_LOCAL, _FOR_ALL) if settings.get(key, "").endswith(_LOOKING)), None)
+    key = next((key for key in (_OF_LOCAL_FILES, _FOR_ALL) if settings.get(key, "").endswith(_LOOKING)), None)
     if key and ("://" not in root or root.lower().startswith("file:")):
         raise ConfigError(
             f"lake.root: {root}: on a local file system, this log store coordinates commits of one JVM only,"
             f" and each job is a JVM of its own: if two jobs commit at once, one commit is lost. Found {key}="
-            f"{settings[key]}; expected {_LOCAL[_LOCAL_KEY]}, which jobs set themselves: remove the setting"
+            f"{settings[key]}; expected {_LINKED}, which jobs set themselves: remove the setting"
         )
 
 
@@ -84,7 +84,7 @@ def local_log_store(settings: Mapping[str, str]) -> Mapping[str, str]:
     Args:
         settings: Spark's. Where they name one log store for everything, Delta takes no other one beside it.
     """
-    return {} if _FOR_ALL in settings else _LOCAL
+    return {} if _FOR_ALL in settings else {_OF_LOCAL_FILES: _LINKED}
 
 
 def check_put_if_absent(pipeline: Pipeline) -> None:

@@ -27,6 +27,7 @@ from pipelines.errors import OncelakeError
 from pipelines.lag.diagnosis import Diagnosis, LagCause
 from pipelines.lag.stage_facts import StageFacts
 from pipelines.racks.resolver import ATTRIBUTE, VARIABLE
+from pipelines.spark.log_store import local_log_store
 from pipelines.spark.session import SETTINGS
 from pipelines.steps.lag import StageLag
 from pipelines.supervision.supervisor import Supervisor
@@ -106,7 +107,7 @@ def spark_defaults() -> dict[str, str]:
 
 
 def test_whoever_starts_a_session_gets_the_settings_of_the_jobs() -> None:
-    assert SETTINGS.items() <= spark_defaults().items()
+    assert {**SETTINGS, **local_log_store({})}.items() <= spark_defaults().items()
 
 
 @pytest.mark.parametrize("path", KUBERNETES, ids=lambda path: path.name)

@@ -20,6 +20,9 @@ def test_a_log_that_was_begun_and_has_no_commit_is_begun_again(
     monkeypatch.setattr(tenacity.nap, "time", SimpleNamespace(sleep=lambda seconds: None))
     log = tmp_path / "table/_delta_log"
     (log / "_staged_commits").mkdir(parents=True)
+    (log / "_staged_commits/a.json").touch()
+    # Of a file that is gone; Hadoop does not list it.
+    (log / f"..{0:020d}.json.8.tmp.crc").touch()
     (log / f".{0:020d}.json.7.tmp").write_text('{"commitInfo":')
     ensure_table(lake.spark, str(log.parent), shape("n int"))
     assert version(lake.spark, str(log.parent)) == 0

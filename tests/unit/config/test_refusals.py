@@ -41,8 +41,8 @@ OWN_PROPERTY = (
     " cannot be replaced; remove it, and set a property of a single table with ALTER TABLE"
 )
 LOCAL_FILES = (
-    "commits and checkpoints on local files depend on the atomic renames and the checksums of Oncelake's file"
-    " system, or of Hadoop's own; remove it"
+    "commits and checkpoints on local files depend on how Oncelake's file system, or Hadoop's own, renames"
+    " files and keeps their checksums; remove it"
 )
 
 
