@@ -70,11 +70,18 @@ def require_ledger(config: PipelineConfig, mark: int | None, certified: int | No
     if mark is None or (certified is not None and certified >= mark):
         return
     actual = "no verdict" if certified is None else f"verdicts up to version {certified}"
-    raise SourceError(
-        f"{config.ops_table('certifications')}: verdicts on {config.name} are gone: found {actual}, but"
-        f" {config.table('batch')} says that its version {mark} was certified. The ledger was deleted, or"
-        " restored from an older backup. Nothing was changed, so that no certified day is lost. Restore both"
-        " folders from backups of the same time, or start again: see docs/runbook.md, 'Verdicts are gone'"
+    raise _verdicts_are_gone(
+        config,
+        f"found {actual}, but {config.table('batch')} says that its version {mark} was certified. The ledger"
+        " was deleted, or restored from an older backup",
+    )
+
+
+def _verdicts_are_gone(config: PipelineConfig, what: str) -> SourceError:
+    return SourceError(
+        f"{config.ops_table('certifications')}: verdicts on {config.name} are gone: {what}. Nothing was"
+        " changed, so that no certified day is lost. Restore both folders from backups of the same time, or"
+        " start again: see docs/runbook.md, 'Verdicts are gone'"
     )
 
 
@@ -198,7 +205,8 @@ def history(pipeline: Pipeline, at: int | None = None) -> list[Verdict]:
         at: the version of the ledger, if not the newest.
 
     Raises:
-        SourceError: it lacks verdicts that the batch table knows of: it was removed, or restored.
+        SourceError: it lacks verdicts that the batch table or other verdicts know of: it was removed or
+            restored, or rows of it were deleted.
     """
     # Before the ledger, to which a run at work may add; it marks the table only then.
     mark = certified_version_property(pipeline) if at is None else None
@@ -214,9 +222,10 @@ def history_of(config: PipelineConfig, mark: int | None, all_verdicts: Sequence[
         all_verdicts: all verdicts on its days.
 
     Raises:
-        SourceError: verdicts are gone that the batch table knows of.
+        SourceError: verdicts are gone that the batch table, or another verdict, knows of.
     """
     require_ledger(config, mark, highest_certified(all_verdicts))
+    _require_bases(config, all_verdicts)
     # Machines whose clocks differ follow each other by their epochs.
     return standing(config, sorted(all_verdicts, key=lambda v: (v.epoch or 0, v.decided_at, v.batch_version)))
 
@@ -232,6 +241,24 @@ def _all_verdicts(pipeline: Pipeline, at: int | None) -> list[Verdict]:
 def highest_certified(all_verdicts: Iterable[Verdict]) -> int | None:
     """Return the highest version of the batch table that verdicts certify; None if they certify none."""
     return max((v.batch_version for v in all_verdicts if v.status == "certified"), default=None)
+
+
+def _require_bases(config: PipelineConfig, all_verdicts: Sequence[Verdict]) -> None:
+    """Make sure that the verdicts by which other ones know what they were built upon are still there.
+
+    Without them `standing` would end there, and let go of all earlier days.
+
+    Raises:
+        SourceError: some are gone.
+    """
+    known = {None, -1, *(v.batch_version for v in all_verdicts if v.status == "certified")}
+    for v in all_verdicts:
+        if v.base_version not in known:
+            raise _verdicts_are_gone(
+                config,
+                f"found none on version {v.base_version} of {config.table('batch')}, upon which the version"
+                f" of {v.day} was built. Somebody has deleted rows of the ledger",
+            )
 
 
 def standing(config: PipelineConfig, all_verdicts: Sequence[Verdict]) -> list[Verdict]:

@@ -6,7 +6,15 @@ from typing import Literal
 import pytest
 
 from pipelines.config.loader import load_config
-from pipelines.ledger.certifications import Certified, Verdict, certified_in, newest_certified, standing
+from pipelines.errors import SourceError
+from pipelines.ledger.certifications import (
+    Certified,
+    Verdict,
+    certified_in,
+    history_of,
+    newest_certified,
+    standing,
+)
 
 CONFIG = load_config("flights", environ={})
 ONE, TWO, THREE = (date(2013, 1, n) for n in (1, 2, 3))
@@ -79,3 +87,16 @@ def test_it_is_said_of_which_days_a_verdict_does_not_stand(caplog: pytest.LogCap
     standing(CONFIG, [verdict(ONE, 5, -1), verdict(TWO, 7, -1)])
     assert "2013-01-01: certified at a version that readers do not get" in caplog.text
     assert "rebuild each day: oncelake nightly_batch --pipeline flights --date DAY" in caplog.text
+
+
+def test_verdicts_that_others_were_built_upon_are_missed_when_they_are_gone() -> None:
+    nights = [verdict(date(2013, 1, n), 2 * n, 2 * n - 2 if n > 1 else -1) for n in range(1, 6)]
+    assert len(history_of(CONFIG, 10, nights)) == 5
+    for gone in range(4):
+        rest = [*nights[:gone], *nights[gone + 1 :]]
+        with pytest.raises(SourceError, match=f"are gone: found none on version {2 * gone + 2} of"):
+            history_of(CONFIG, 10, rest)
+
+
+def test_verdicts_of_code_that_did_not_say_are_not_missed() -> None:
+    assert len(history_of(CONFIG, 6, [verdict(ONE, 2), verdict(THREE, 6)])) == 2
