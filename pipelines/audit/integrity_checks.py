@@ -354,7 +354,8 @@ def _clusters_asked(audited: AuditedDays) -> Observation | None:
 
 _MOVES: Final = IntegrityCheck(
     "moves_with_its_neighbour",
-    "If a rebuild moves events between the day and another one, did the other one pass as well?",
+    "If a rebuild moves events between the day and another one, or gives its events their row there, did the"
+    " other one pass as well?",
     "fails",
     FAILED,
     # By the other checks of all days, see `fail_together`.
@@ -363,24 +364,23 @@ _MOVES: Final = IntegrityCheck(
 INTEGRITY_CHECKS.append(_MOVES)
 
 
-def fail_together(failed: Collection[date], moves: Collection[tuple[date, date]]) -> list[Check]:
+def fail_together(failed: Collection[date], pairs: Collection[tuple[date, date]]) -> list[Check]:
     """Make a failed check for each day that must not be certified without another one, which failed.
 
     Args:
         failed: the days that failed.
-        moves: pairs of days between which the rebuild moves events.
+        pairs: a day, and one that must not be certified if that day fails.
     """
     reached, checks = set(failed), list[Check]()
-    both_ways = [*moves, *((after, before) for before, after in moves)]
-    while more := {day: other for other, day in both_ways if other in reached and day not in reached}:
+    while more := {day: other for other, day in pairs if other in reached and day not in reached}:
         checks += [
             _as_check(
                 _MOVES.name,
                 day,
                 Observation(
                     "failed",
-                    f"events move between this day and {other}, which failed",
-                    "days between which events move are certified together",
+                    f"this day shares events with {other}, which failed",
+                    "days that share events are certified together",
                     f"fix what is wrong with {other}, and rebuild both together",
                 ),
             )

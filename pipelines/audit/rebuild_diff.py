@@ -76,14 +76,41 @@ def moved_days(
     """Return the pairs of days between which events move: the day in the old version, then in the new.
 
     Args:
-        before: rows of the batch layer at one version.
+        before: rows of the batch layer at one version, with all the contract's columns.
         after: the same days at another.
         contract: names the key.
         horizon: over how many neighbouring days, each way, copies of a key are one event.
     """
-    old = before.select(*right_side_columns(contract))
-    new = with_key_columns(after, contract).select(*contract.key_names, EVENT_DATE)
-    both = new.join(old, same_event(contract, horizon)).where(F.col(EVENT_DATE) != F.col(OTHER_DAY))
+    return _days_of_one_event(before, with_key_columns(after, contract), contract, horizon)
+
+
+def days_with_added_rows(
+    before: DataFrame, after: DataFrame, copies: DataFrame, contract: DataContract, horizon: int
+) -> set[tuple[date, date]]:
+    """Return the days to which events are added, each with the days that have further copies of these.
+
+    If such a day gets its rows of before, the copies on the other days have no row.
+
+    Args:
+        before: rows of the batch layer at one version, with all the contract's columns.
+        after: the same days at another.
+        copies: valid records, with the key as `with_key_columns` gives it, and `_event_date`.
+        contract: names the key.
+        horizon: over how many neighbouring days, each way, copies of a key are one event.
+    """
+    key_and_day = [*contract.key_names, EVENT_DATE]
+    old, new = (with_key_columns(rows, contract) for rows in (before, after))
+    added = new.join(old.select(*key_and_day), key_and_day, "left_anti")
+    return _days_of_one_event(added, copies, contract, horizon)
+
+
+def _days_of_one_event(
+    rows: DataFrame, others: DataFrame, contract: DataContract, horizon: int
+) -> set[tuple[date, date]]:
+    """Return the pairs of different days that have rows of one event: first the day of `rows`."""
+    right = rows.select(*right_side_columns(contract))
+    left = others.select(*contract.key_names, EVENT_DATE)
+    both = left.join(right, same_event(contract, horizon)).where(F.col(EVENT_DATE) != F.col(OTHER_DAY))
     return {
         (row[OTHER_DAY], row[EVENT_DATE]) for row in small_rows(both.select(OTHER_DAY, EVENT_DATE).distinct())
     }

@@ -72,16 +72,16 @@ def require_ledger(config: PipelineConfig, mark: int | None, certified: int | No
     actual = "no verdict" if certified is None else f"verdicts up to version {certified}"
     raise _verdicts_are_gone(
         config,
-        f"found {actual}, but {config.table('batch')} says that its version {mark} was certified. The ledger"
-        " was deleted, or restored from an older backup",
+        f"verdicts on {config.name} are gone: found {actual}, but {config.table('batch')} says that its"
+        f" version {mark} was certified. The ledger was deleted, or restored from an older backup",
     )
 
 
 def _verdicts_are_gone(config: PipelineConfig, what: str) -> SourceError:
     return SourceError(
-        f"{config.ops_table('certifications')}: verdicts on {config.name} are gone: {what}. Nothing was"
-        " changed, so that no certified day is lost. Restore both folders from backups of the same time, or"
-        " start again: see docs/runbook.md, 'Verdicts are gone'"
+        f"{config.ops_table('certifications')}: {what}. Nothing was changed, so that no certified day is"
+        " lost. Restore both folders from backups of the same time, or start again: see docs/runbook.md,"
+        " 'Verdicts are gone'"
     )
 
 
@@ -256,8 +256,9 @@ def _require_bases(config: PipelineConfig, all_verdicts: Sequence[Verdict]) -> N
         if v.base_version not in known:
             raise _verdicts_are_gone(
                 config,
-                f"found none on version {v.base_version} of {config.table('batch')}, upon which the version"
-                f" of {v.day} was built. Somebody has deleted rows of the ledger",
+                f"verdicts on {config.name} are gone: found none on version {v.base_version} of"
+                f" {config.table('batch')}, upon which the version of {v.day} was built. Somebody has deleted"
+                " rows of the ledger",
             )
 
 

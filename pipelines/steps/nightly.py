@@ -6,10 +6,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 
+from pyspark.sql import DataFrame
+
 from pipelines.audit.audit import Audit, audit, record_audit
 from pipelines.audit.audited_days import AuditedDays, span_of
 from pipelines.audit.integrity_checks import fail_together
-from pipelines.audit.rebuild_diff import Changes, changes_by_day, moved_days
+from pipelines.audit.rebuild_diff import Changes, changes_by_day, days_with_added_rows, moved_days
 from pipelines.config.clusters import retired
 from pipelines.contracts.event_days import Span
 from pipelines.delta.epochs import Commit, Stamp
@@ -48,6 +50,7 @@ from pipelines.nightly.verdicts import (
     log_lines,
     night_result,
 )
+from pipelines.records.decode import VALID
 from pipelines.spark.pipeline import Pipeline
 
 _log = logging.getLogger(__name__)
@@ -173,8 +176,8 @@ class _Tables:
     def audit(self, built: int) -> Audit:
         plan = self._look.plan
         certified = {*plan.due.days, *(plan.certified.days if plan.certified else ())}
-        day_audit = audit(AuditedDays(self.pipeline, self._look.span, certified, self._look.pieces, built))
-        day_audit = _with_moves(self.pipeline, day_audit, plan.due.days, plan.certified, built)
+        audited = AuditedDays(self.pipeline, self._look.span, certified, self._look.pieces, built)
+        day_audit = _with_shared_events(audited, audit(audited), plan.certified)
         record_audit(self.pipeline, self.run_id, day_audit, plan.bronze_version, built)
         return day_audit
 
@@ -233,29 +236,31 @@ class Night(NightRun):
         return result
 
 
-def _with_moves(
-    pipeline: Pipeline,
-    day_audit: Audit,
-    days: Sequence[date],
-    certified: Certified | None,
-    built: int,
-) -> Audit:
-    """Return the audit, in which days between which events move fail together.
+def _with_shared_events(audited: AuditedDays, day_audit: Audit, certified: Certified | None) -> Audit:
+    """Return the audit, in which days that share events fail together.
 
-    One of them alone would hold such an event twice, or not at all.
+    A day that fails gets its earlier rows back. Of an event that the rebuild moves, one of its days alone
+    would hold it twice, or not at all. Of an event that it adds to a day, the copies on other days would have
+    no row; that is accepted only for a day that no run has certified.
     """
+    pipeline, days = audited.pipeline, audited.span.days
     failed = {day for day in days if not day_audit.passed(day)}
-    horizon = pipeline.horizon
+    contract, horizon = pipeline.contract, pipeline.horizon
     if certified is None or not horizon or not 0 < len(failed) < len(days):
         return day_audit
-    old, new = (
-        read_small(pipeline.spark, pipeline.table("batch"), at).where(on_days(days))
-        for at in (certified.version, built)
-    )
-    return replace(
-        day_audit,
-        checks=(*day_audit.checks, *fail_together(failed, moved_days(old, new, pipeline.contract, horizon))),
-    )
+    old, new = (_rows_of(pipeline, at, days) for at in (certified.version, audited.batch_version))
+    moves = moved_days(old, new, contract, horizon)
+    pairs = moves | {(after, before) for before, after in moves}
+    if again := [day for day in days if day in certified.days]:
+        copies = audited.records.where(VALID).where(on_days(days))
+        before, after = old.where(on_days(again)), new.where(on_days(again))
+        pairs |= days_with_added_rows(before, after, copies, contract, horizon)
+    return replace(day_audit, checks=(*day_audit.checks, *fail_together(failed, pairs)))
+
+
+def _rows_of(pipeline: Pipeline, version: int, days: Sequence[date]) -> DataFrame:
+    rows = read_small(pipeline.spark, pipeline.table("batch"), version).where(on_days(days))
+    return conform(rows, events_schema(pipeline.contract))
 
 
 def _changes(
@@ -268,9 +273,5 @@ def _changes(
     again = [day for day in days if certified is not None and day in certified.days]
     if certified is None or not again:
         return {}
-    schema = events_schema(pipeline.contract)
-    old, new = (
-        conform(read_small(pipeline.spark, pipeline.table("batch"), at).where(on_days(again)), schema)
-        for at in (certified.version, built)
-    )
+    old, new = (_rows_of(pipeline, at, again) for at in (certified.version, built))
     return changes_by_day(old, new, pipeline.contract)

@@ -23,7 +23,7 @@ from tests.support.lakes import EPOCH, Lake
 from tests.support.nights import LATER, ONE, TWO, flights_of, on, run, stream
 from tests.support.prepared_lakes import Nights
 
-THREE, FOUR, FIVE = (date(2013, 1, n) for n in (3, 4, 5))
+THREE, FOUR, FIVE, SIX = (date(2013, 1, n) for n in (3, 4, 5, 6))
 LAST = EPOCH + timedelta(days=9)
 
 
@@ -44,7 +44,8 @@ class ThreeNights:
     """One history of a lake, and what its nights have said.
 
     Days one to five are certified. Then days get late records, among them a copy that wins over a row of
-    another day, and two that share an event fail; the last night comes days later.
+    another day, and a new event with copies on two days. Days that share events with one that has too many
+    rows fail. The last night comes days later.
     """
 
     lake: Lake
@@ -52,7 +53,7 @@ class ThreeNights:
     next: NightResult = field(init=False)
     warned: list[str] = field(default_factory=list)
     sharing: list[list[list[int]]] = field(default_factory=list)
-    """After each night but the first, what readers get of days four and five, which share an event."""
+    """After each night but the first, what readers get of days four to six, which share events."""
 
     def pass_by(self) -> None:
         """Let the nights pass."""
@@ -63,8 +64,10 @@ class ThreeNights:
         # A copy that came for the fourth day wins over the row of the fifth, but that day has too many rows.
         lake.ingest([on(4, 1, sent=LAST - timedelta(days=1)), *(on(4, n) for n in range(100, 155))])
         lake.ingest([on(1, 21), on(1, 24, sent=LAST), on(2, 25, sent=LAST, partition=1), on(6, 26)])
+        # Of a new event, the copy of the fifth day wins.
+        lake.ingest([on(5, 50, sent=LAST - timedelta(days=1)), on(6, 50, sent=LAST)])
         with pytest.raises(NightFailed) as failed:
-            night(lake, date(2013, 1, 6), "late", "failing")
+            night(lake, SIX, "late", "failing")
         self.failing = failed.value
         self._look()
 
@@ -79,7 +82,7 @@ class ThreeNights:
 
     def _look(self) -> None:
         served = read_serving(self.lake.pipeline)
-        self.sharing.append([numbers(served, day) for day in (FOUR, FIVE)])
+        self.sharing.append([numbers(served, day) for day in (FOUR, FIVE, SIX)])
 
 
 def changes(verdict: Verdict) -> tuple[int | None, ...]:
@@ -104,8 +107,8 @@ def nights(
 def test_the_next_run_rebuilds_just_the_days_for_which_records_came_late(nights: ThreeNights) -> None:
     lake, result = nights.lake, nights.failing.result
     assert result.days == {
-        **dict.fromkeys((ONE, TWO, date(2013, 1, 6)), "certified"),
-        **dict.fromkeys((FOUR, FIVE), "failed"),
+        **dict.fromkeys((ONE, TWO), "certified"),
+        **dict.fromkeys((FOUR, FIVE, SIX), "failed"),
     }
     assert result.counts.days_repaired == 2
     late = [verdict for verdict in result.also_rebuilt if verdict.day in (ONE, TWO)]
@@ -146,7 +149,7 @@ def test_only_what_a_day_needs_of_bronze_is_read(certified_lake: Callable[[Night
 
 
 def test_days_without_a_verdict_are_caught_up_with_also_those_without_data(nights: ThreeNights) -> None:
-    days = (date(2013, 1, day) for day in (3, 4, 5, 7, 8, 9))
+    days = (date(2013, 1, day) for day in (3, 4, 5, 6, 7, 8, 9))
     assert nights.next.days == dict.fromkeys(days, "certified")
     causes = {verdict.day: (verdict.cause, verdict.rows) for verdict in history(nights.lake.pipeline)}
     assert causes[date(2013, 1, 7)] == ("missed", 1)
@@ -183,12 +186,20 @@ def test_days_that_share_an_event_are_rebuilt_together_fail_together_and_are_tri
     failed, again = nights.sharing
     assert "2013-01-05 moves_with_its_neighbour" in str(nights.failing)
     assert {nights.failing.result.days[day] for day in (FOUR, FIVE)} == {"failed"}
-    assert failed == [[9], [1, 8]]
+    assert failed == [[9], [1, 8], []]
 
     assert {nights.next.days[day] for day in (FOUR, FIVE)} == {"certified"}
-    assert again == [[1, 9, *range(100, 155)], [8]]
+    assert again == [[1, 9, *range(100, 155)], [8, 50], [26]]
     causes = {verdict.day: verdict.cause for verdict in nights.next.also_rebuilt}
     assert (causes[THREE], causes[FOUR], causes[FIVE]) == ("neighbour", "late", "neighbour")
+
+
+def test_a_day_is_not_certified_without_an_event_whose_row_is_on_a_certified_day_that_failed(
+    nights: ThreeNights,
+) -> None:
+    assert "2013-01-06 moves_with_its_neighbour" in str(nights.failing)
+    assert nights.failing.result.days[SIX] == "failed"
+    assert nights.next.days[SIX] == "certified"
 
 
 @pytest.mark.thorough

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from types import SimpleNamespace
 from typing import cast
 
@@ -70,7 +70,14 @@ def test_there_are_values_to_quote(contract: DataContract) -> None:
     assert not any(f.status == "passed" for found in findings.values() for f in found.values())
 
 
-def test_a_day_between_which_and_a_failed_one_events_move_fails_by_a_check_that_is_listed() -> None:
+def test_a_day_that_shares_events_with_a_failed_one_fails_by_a_check_that_is_listed() -> None:
     (check,) = fail_together([DAY], [(DAY, NEXT)])
     assert (check.day, check.status) == (NEXT, "failed")
     assert check.name in {each.name for each in INTEGRITY_CHECKS}
+
+
+def test_days_that_share_events_with_a_failed_one_fail_by_way_of_others_too() -> None:
+    third = NEXT + timedelta(days=1)
+    checks = fail_together([DAY], [(NEXT, third), (DAY, NEXT), (third, DAY)])
+    assert [check.day for check in checks] == [NEXT, third]
+    assert not fail_together([NEXT], [(DAY, NEXT)])
