@@ -12,7 +12,6 @@ from pyspark.sql import functions as F
 from pipelines.audit import recount
 from pipelines.audit.layer_comparison import ComparisonLimits, Layers, layer_differences
 from pipelines.audit.recount import BronzeFacts, LayerDay
-from pipelines.config.clusters import cluster_of
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.event_days import Span, around
 from pipelines.delta.event_tables import by_clock_since, events_schema
@@ -227,12 +226,12 @@ class AuditedDays:
         if not self._days_of_speed or not exists(self.pipeline.spark, path):
             return None
         speed = read_small(self.pipeline.spark, path).where(F.col("_ingested_at") <= F.lit(self.pieces.until))
-        offset_ranges = self.pieces.index.offsets()
-        if not any(cluster_of(each.topic) for each in offset_ranges):
-            return speed
-        # A micro-batch of one cluster may come after a later one of another: what of it counts is known by
-        # its offsets alone.
-        last = [{"_topic": e.topic, "_partition": e.partition, "_last": e.last} for e in offset_ranges]
+        # A micro-batch of one cluster may come after a later one of another, and a clock may step backward:
+        # what of them counts is known by offsets alone.
+        last = [
+            {"_topic": each.topic, "_partition": each.partition, "_last": each.last}
+            for each in self.pieces.index.offsets()
+        ]
         ends = small_frame(self.pipeline.spark, last, shape("_topic string, _partition int, _last bigint"))
         within = speed.join(F.broadcast(ends), ["_topic", "_partition"]).where("_offset <= _last")
         return within.select(speed.columns)

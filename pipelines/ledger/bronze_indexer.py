@@ -90,6 +90,15 @@ def index_as_of(pipeline: Pipeline, at: int) -> BronzeIndex:
     return index_bronze(pipeline, now).until(at)
 
 
+def require_known_offsets(pipeline: Pipeline) -> None:
+    """Make sure that bronze has every record that nightly runs have seen, but for what retention removed.
+
+    Raises:
+        SourceError: it was replaced or restored, or rows were deleted.
+    """
+    _index_build(pipeline, table_version(pipeline.spark, pipeline.table("bronze"))).require_known_offsets()
+
+
 @dataclass(frozen=True)
 class _IndexBuild:
     """One making of the index, see `pipelines.ledger.index_making.IndexLake`.

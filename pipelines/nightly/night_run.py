@@ -218,11 +218,16 @@ def refuse_other_writers(table: str, commits: Iterable[Commit], versions: Sequen
             one that it is about to certify last.
 
     Raises:
-        SourceError: others wrote between.
+        SourceError: others wrote between, or have put the table back.
     """
     base, *own = versions
-    if others := commits_of_others(commits, base, own[-1], own):
-        what = ", ".join(f"version {commit.version} ({commit.operation})" for commit in others)
+    commits = list(commits)
+    gone = sorted({*own} - {commit.version for commit in commits})
+    others = [f"version {at}, which this run wrote, is gone" for at in gone]
+    for commit in commits_of_others(commits, base, own[-1], own):
+        others.append(f"version {commit.version} ({commit.operation})")
+    if others:
+        what = ", ".join(others)
         raise SourceError(
             f"{table}: others wrote to it while this run was at work: {what}; expected only commits of this"
             f" run after version {base}. Nothing is certified. Find out who wrote (DESCRIBE HISTORY"

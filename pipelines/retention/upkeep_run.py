@@ -122,6 +122,13 @@ class UpkeepLake(RetentionLake, Protocol):
             Whether it held another one, and which version it has now; None if there is no batch table.
         """
 
+    def require_known_offsets(self) -> None:
+        """Make sure that bronze has every record that nightly runs have seen and that was not removed since.
+
+        Raises:
+            SourceError: it has not.
+        """
+
     def hold_backfills(self) -> AbstractContextManager[UpkeepLease]:
         """Hold the lease of backfills, and claim bronze for its epoch.
 
@@ -214,6 +221,8 @@ def _remove_from_bronze(lake: UpkeepLake, retention: timedelta) -> Removal:
             # What a backfill has brought before is looked at, too, and afterwards none brings any.
             removal = bronze_removal(lake, retention)
             if removal.rows:
+                # What bronze has lost could not be told apart from what goes now.
+                lake.require_known_offsets()
                 lake.require_lease()
                 backfills.require()
                 lake.delete("bronze", removal, backfills.stamp)

@@ -28,6 +28,7 @@ from pipelines.delta.upkeep import (
     small_files,
     vacuum,
 )
+from pipelines.ledger.bronze_indexer import require_known_offsets
 from pipelines.ledger.certifications import certified
 from pipelines.ledger.index_folding import fold_index
 from pipelines.ledger.leases import Lease, backfill_lease, lease
@@ -128,6 +129,10 @@ class _Work(SparkRetentionLake):
         if self.lease is None:
             return Restored(self.version("batch"), not holds_certified(pipeline))
         return back_to_certified(pipeline, certified(pipeline), self.lease.stamp("undo"))
+
+    def require_known_offsets(self) -> None:
+        """Make sure that bronze has every record that nightly runs have seen; see `UpkeepLake`."""
+        require_known_offsets(self.pipeline)
 
     def hold_backfills(self) -> AbstractContextManager[Lease]:
         """Hold the lease of backfills, and claim bronze for its epoch; see `UpkeepLake`."""

@@ -1,6 +1,7 @@
 """Upkeep removes what nothing needs, and readers, streams and audits find what they had."""
 
 import os
+import shutil
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ from pipelines.delta.fenced_commits import replace_days_fenced
 from pipelines.delta.io import by_day_and_key, read
 from pipelines.delta.table_properties import WHOLE_FROM, set_table_property, table_property
 from pipelines.delta.tables import ensure_table
-from pipelines.errors import InfrastructureError
+from pipelines.errors import InfrastructureError, SourceError
 from pipelines.ledger.certifications import history, record_verdicts
 from pipelines.ledger.leases import backfill_lease, lease
 from pipelines.ledger.quarantine import Selection
@@ -126,6 +127,19 @@ def hold_on(lake: Lake) -> None:
     assert (removal.rows, removal.kept_from, removal.needs) == (4, need.day, (need,))
 
 
+def lose_a_record(lake: Lake) -> None:
+    """Delete a record of bronze by hand, see that retention removes none then, and put bronze back."""
+    bronze = Path(lake.config.table("bronze"))
+    copy = Path(shutil.copytree(bronze, bronze.with_name("copy")))
+    set_table_property(lake.spark, str(bronze), "delta.appendOnly", "false")
+    DeltaTable.forPath(lake.spark, str(bronze)).delete("_partition = 1 AND _offset = 1")
+    with pytest.raises(SourceError, match=r"are gone .*flights-1: the offsets 0\.\.1 except 0\.\.0"):
+        upkeep(lake, compact=False)
+    assert (0, 0) in {tuple(row) for row in lake.table("bronze").select("_partition", "_offset").collect()}
+    shutil.rmtree(bronze)
+    copy.rename(bronze)
+
+
 def die_at_work(lake: Lake) -> None:
     """Leaves the batch table as a nightly run does that dies when it has built a day."""
     with lease(lake.pipeline, "died") as held:
@@ -169,6 +183,7 @@ def others_left_alone(lake: Lake) -> Iterator[None]:
 def test_upkeep_removes_what_nothing_needs_and_readers_and_streams_find_what_they_had(lake: Lake) -> None:
     hold_on(lake)
     serving = rows(read_serving(lake.pipeline))
+    lose_a_record(lake)
     die_at_work(lake)
     before = files(lake)
     counts, said = upkeep(lake, dry_run=True)
