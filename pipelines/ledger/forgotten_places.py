@@ -25,7 +25,10 @@ from pipelines.spark.pipeline import Pipeline
 
 
 def remember_places(pipeline: Pipeline, records: DataFrame, run_id: str) -> None:
-    """Write down where records stood that are to be emptied, before they are; what is there stays.
+    """Write down where records stood that are to be emptied, before they are.
+
+    Places that are known already, of another pipeline or of a run that died, are written down again: a day
+    may have been certified with these records since.
 
     Args:
         pipeline: The pipeline.
@@ -34,9 +37,6 @@ def remember_places(pipeline: Pipeline, records: DataFrame, run_id: str) -> None
     """
     FORGOTTEN_PLACES.ensure(pipeline)
     new = records.groupBy(*COORDINATES).agg(F.max(EVENT_TIME).alias(EVENT_TIME))
-    known_places = places(pipeline)
-    if known_places is not None:
-        new = new.join(known_places.select(*COORDINATES), [*COORDINATES], "left_anti")
     columns = {
         "pipeline": F.lit(pipeline.config.name),
         "topic_id": F.lit(first_topic_of_bronze(pipeline)).cast("string"),

@@ -4,6 +4,7 @@ import itertools
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -306,7 +307,12 @@ def test_another_pipeline_of_the_topic_keeps_nothing_that_was_forgotten(
         shutil.copytree(Path(filled.config.root, place), Path(other.config.root, f"{place}_2"))
     with pytest.raises(SourceError, match=r"4 records that were forgotten.*--pipeline flights_2 --again"):
         run(other, ONE)
+    began = datetime.now(UTC)
     assert forget_again(other) == ForgottenCounts(bronze=4, quarantine=1, speed=2, batch=0)
+    # A day that was certified with them since the first pipeline forgot them would be rebuilt.
+    known = places(other.pipeline)
+    assert known is not None
+    assert known.where(F.col("forgotten_at") < F.lit(began)).isEmpty()
     assert run(other, ONE).days == {ONE: "certified"}
     assert served(other) == [2, 3, 7]
 
