@@ -312,11 +312,6 @@ def publish_outgoing(
     )
 
 
-def refuse_other_content(rows: DataFrame, sink: TransactionalSink, done: Mapping[int, SlotProgress]) -> None:
-    """Make sure that slots that are done were made of the rows of a frame; see `refuse_changed_content`."""
-    refuse_changed_content(Frame(rows, sink), sink, done)
-
-
 def refuse_changed_content(rows: Outgoing, sink: TransactionalSink, done: Mapping[int, SlotProgress]) -> None:
     """Make sure that slots that are done were made of the rows that they have now.
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Final
+from uuid import uuid4
 
 from confluent_kafka import KafkaException
 from pyspark.errors import PySparkException
@@ -30,11 +31,11 @@ from pipelines.publishing.cluster import (
     asking,
     end_transactions,
     ensure_progress_topic,
-    read_slot_progress,
     topic_id,
 )
 from pipelines.publishing.cluster_advice import facts, refuse_too_long
 from pipelines.publishing.corrections import CORRECTION, corrections, replace_removed
+from pipelines.publishing.day_slots import take_slots
 from pipelines.publishing.failures import explained
 from pipelines.publishing.kafka_records import messages
 from pipelines.publishing.micro_batch import published_columns
@@ -43,12 +44,7 @@ from pipelines.publishing.publications import Publication, publications, record_
 from pipelines.publishing.published_days import settled_so_far, waiting
 from pipelines.publishing.settings import settings_of, sink_of, values_of, writing_sink
 from pipelines.publishing.slots import ProgressError, SlotProgress
-from pipelines.publishing.transactional_sink import (
-    TransactionalSink,
-    begun_with,
-    publish_rows,
-    refuse_other_content,
-)
+from pipelines.publishing.transactional_sink import TransactionalSink, publish_rows
 from pipelines.registry.event_schema import AvroValues
 from pipelines.spark.checkpoints import QueryFiles, query_files
 from pipelines.spark.failures import cause
@@ -181,8 +177,14 @@ class _Day:
         if before.count and settled is None:
             # No stream has retracted them.
             outgoing = outgoing.unionByName(self._lost(rows))
+        # Progress has the run's own name, so that another one that is still at work learns that it has not.
         done = SlotProgress(
-            parts, settings.max_bytes_per_trigger, self.topic_id, own.slots, partitions=partitions
+            parts,
+            settings.max_bytes_per_trigger,
+            self.topic_id,
+            own.slots,
+            run=uuid4().hex,
+            partitions=partitions,
         )
         records = messages(outgoing, self.pipeline.contract, avro=self.avro, retraction=settings.retraction)
         self._send(records, own, done, run_lease)
@@ -223,29 +225,18 @@ class _Day:
             run_lease: the pipeline's lease.
         """
         parts = done.next_batch
-        with asking(sink) as cluster:
-            marks = read_slot_progress(cluster, sink, is_stable=True)
-        whole = replace(done, next_batch=0)
-        if others := [mark for mark in marks.values() if replace(mark, next_batch=0) != whole]:
-            raise ConfigError(
-                f"{self.day}: an earlier run began to send it with other settings; finish it with these:"
-                f" --set publish.slots={others[0].slots}"
-                f" --set publish.max_bytes_per_trigger={others[0].source}"
-            )
-        begun = min((mark.next_batch for mark in marks.values()), default=0)
+        # A run that has lost the lease does not take them from the one that has it.
+        run_lease.require()
+        marks = take_slots(sink, done)
         part_of = F.pmod(F.hash("key"), F.lit(parts))
-        for part in range(begun if len(marks) == sink.slots else 0, parts):
+        for part in range(min(mark.next_batch for mark in marks.values()), parts):
             _log.info("%s: part %d of %d", sink.name, part + 1, parts)
             # Whoever takes the lease over may certify the day again.
             run_lease.require()
             mark, rows = replace(done, next_batch=part + 1), records.where(part_of == part)
             try:
                 reach(Point.PART_DUE)
-                if not part:
-                    before = {slot: other for slot, other in marks.items() if other == mark}
-                    mark = begun_with(before, mark)
-                    refuse_other_content(rows, sink, before)
-                publish_rows(rows, sink, mark, is_new=not part)
+                publish_rows(rows, sink, mark, is_new=False)
             except BaseException as error:
                 # Spark kills the tasks of a job that ends; readers are not to wait for their time-out.
                 end_transactions(sink, done.run)
