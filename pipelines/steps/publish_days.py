@@ -1,7 +1,8 @@
 """Publish days: whole certified days to the output topic, each once, for readers who begin."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Final
@@ -31,6 +32,7 @@ from pipelines.publishing.cluster import (
     asking,
     end_transactions,
     ensure_progress_topic,
+    read_slot_progress,
     topic_id,
 )
 from pipelines.publishing.cluster_advice import facts, refuse_too_long
@@ -44,13 +46,19 @@ from pipelines.publishing.publications import Publication, publications, record_
 from pipelines.publishing.published_days import settled_so_far, waiting
 from pipelines.publishing.settings import settings_of, sink_of, values_of, writing_sink
 from pipelines.publishing.slots import ProgressError, SlotProgress
-from pipelines.publishing.transactional_sink import TransactionalSink, publish_rows
+from pipelines.publishing.transactional_sink import (
+    Frame,
+    TransactionalSink,
+    publish_rows,
+    refuse_changed_content,
+)
 from pipelines.registry.event_schema import AvroValues
 from pipelines.spark.checkpoints import QueryFiles, query_files
 from pipelines.spark.failures import cause
 from pipelines.spark.pipeline import Pipeline
 
 _WHOLE_DAY: Final = "day"
+_COMMIT_DIGITS: Final = 8
 
 _log = logging.getLogger(__name__)
 
@@ -161,8 +169,7 @@ class _Day:
                 f" and was rebuilt since, at version {version}. publish_stream sends what has changed, when"
                 " it runs; to send the whole day once more, use --again"
             )
-        # Its own name, so that its progress is that of this day, version and topic, for this time.
-        own = replace(sink, name=f"{sink.name}.day.{day}.{version}.{self.topic_id}.{before.count + 1}")
+        own = self._sink(sink)
         rows = self._rows(version, [day])
         if rows is None:
             rebuild = command(self.pipeline.config, "nightly_batch", f"--date {day}")
@@ -189,6 +196,22 @@ class _Day:
         records = messages(outgoing, self.pipeline.contract, avro=self.avro, retraction=settings.retraction)
         self._send(records, own, done, run_lease)
         return self.verdicts[day].rows
+
+    def _sink(self, sink: TransactionalSink) -> TransactionalSink:
+        """Return the sink of this day, version and topic for this time, whose progress is of that alone."""
+        verdict, time = self.verdicts[self.day], self.before.count + 1
+        of_version = f"{sink.name}.day.{self.day}.{verdict.batch_version}"
+        unsigned = replace(sink, name=f"{of_version}.{self.topic_id}.{time}")
+        if verdict.batch_commit is None:
+            return unsigned
+        # A lake that was restored comes to the same version by another commit.
+        commit = verdict.batch_commit[:_COMMIT_DIGITS]
+        own = replace(sink, name=f"{of_version}-{commit}.{self.topic_id}.{time}")
+        with asking(sink) as cluster:
+            if read_slot_progress(cluster, own) or not read_slot_progress(cluster, unsigned, is_stable=True):
+                return own
+        # An earlier release began it, whose names had no commit.
+        return unsigned
 
     def _lost(self, rows: DataFrame) -> DataFrame:
         """Return events that were published of the day and are no longer of it, or those in their place."""
@@ -225,25 +248,36 @@ class _Day:
             run_lease: the pipeline's lease.
         """
         parts = done.next_batch
+        part_of = F.pmod(F.hash("key"), F.lit(parts))
         # A run that has lost the lease does not take them from the one that has it.
         run_lease.require()
         marks = take_slots(sink, done)
-        part_of = F.pmod(F.hash("key"), F.lit(parts))
-        for part in range(min(mark.next_batch for mark in marks.values()), parts):
-            _log.info("%s: part %d of %d", sink.name, part + 1, parts)
-            # Whoever takes the lease over may certify the day again.
-            run_lease.require()
-            mark, rows = replace(done, next_batch=part + 1), records.where(part_of == part)
-            try:
+        with _in_words(sink, done.run):
+            for number in sorted({mark.next_batch for mark in marks.values()} - {0}):
+                sent = {slot: mark for slot, mark in marks.items() if mark.next_batch == number}
+                # What is counted as sent, by whichever release, has to be this.
+                refuse_changed_content(Frame(records.where(part_of == number - 1), sink), sink, sent)
+            for part in range(min(mark.next_batch for mark in marks.values()), parts):
+                _log.info("%s: part %d of %d", sink.name, part + 1, parts)
+                # Whoever takes the lease over may certify the day again.
+                run_lease.require()
                 reach(Point.PART_DUE)
-                publish_rows(rows, sink, mark, is_new=False)
-            except BaseException as error:
-                # Spark kills the tasks of a job that ends; readers are not to wait for their time-out.
-                end_transactions(sink, done.run)
-                if not isinstance(error, PySparkException | KafkaException | ProgressError):
-                    raise
-                unknown = InfrastructureError(
-                    f"{sink.name}: {cause(error)}. What was not committed is rolled back: fix the cause and"
-                    " start again"
-                )
-                raise explained(f"{type(error).__name__}: {error}", unknown, sink) from None
+                rows = records.where(part_of == part)
+                publish_rows(rows, sink, replace(done, next_batch=part + 1), is_new=False)
+
+
+@contextmanager
+def _in_words(sink: TransactionalSink, run: str) -> Iterator[None]:
+    """Leave no transaction of a run open if a block fails, and put the failure in words."""
+    try:
+        yield
+    except BaseException as error:
+        # Spark kills the tasks of a job that ends; readers are not to wait for their time-out.
+        end_transactions(sink, run)
+        if not isinstance(error, PySparkException | KafkaException | ProgressError):
+            raise
+        unknown = InfrastructureError(
+            f"{sink.name}: {cause(error)}. What was not committed is rolled back: fix the cause and"
+            " start again"
+        )
+        raise explained(f"{type(error).__name__}: {error}", unknown, sink) from None

@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
@@ -16,6 +16,7 @@ from demo.waiting import wait_until
 from pipelines.cli.publish import summary_of_status, summary_of_stream
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import days_of
+from pipelines.delta.tables import version
 from pipelines.errors import ConfigError, InfrastructureError, OncelakeError, SourceError
 from pipelines.fault_points import Point, armed
 from pipelines.ledger.leases import Lease
@@ -30,7 +31,7 @@ from pipelines.steps.publish_days import publish_days
 from tests.support.accidents import dying
 from tests.support.certified_days import certify
 from tests.support.kafka import MakeTopic
-from tests.support.lake_copies import continued
+from tests.support.lake_copies import continued, copied, put_back
 from tests.support.lakes import Lake, lake_that_publishes
 from tests.support.nights import ONE, THREE, TWO, on, stream
 from tests.support.publish_faults import Fault, striking
@@ -90,6 +91,20 @@ def progress(sink: TransactionalSink) -> dict[int, SlotProgress]:
         return read_slot_progress(cluster, sink, is_stable=True)
 
 
+def named_as_before(sink: TransactionalSink, admin: AdminClient) -> str:
+    """Give the progress of a day the name that earlier releases gave it, without a commit; return that."""
+    name = re.sub(r"(\.day\.[-0-9]+\.\d+)-[0-9a-f]{8}\.", r"\1.", sink.name)
+    assert name != sink.name
+    earlier = replace(sink, name=name)
+    write_slot_progress(earlier, fence_slots(earlier, {}), progress(sink))
+    admin.delete_consumer_groups([sink.name])[sink.name].result(30)
+    producer = Producer(dict(sink.client))
+    for slot in range(sink.slots):
+        producer.produce(sink.progress_topic, None, sink.name.encode(), slot)
+    assert producer.flush(30) == 0
+    return name
+
+
 @pytest.mark.thorough
 def test_a_task_that_fails_is_told_and_leaves_no_transaction_open(
     make: Callable[..., Lake], admin: AdminClient, tmp_path: Path
@@ -120,7 +135,8 @@ def test_a_task_that_fails_is_told_and_leaves_no_transaction_open(
     assert sent(lake) == some
     write_slot_progress(sink, fence_slots(sink, {}), {0: true})
     # The group has no members, so its offsets expire; records do not.
-    admin.delete_consumer_groups([sink.name])[sink.name].result(30)
+    name = named_as_before(sink, admin)
+    admin.delete_consumer_groups([name])[name].result(30)
     assert whole(lake) == {ONE: len(FLIGHTS)}
     assert set(sent(lake).values()) == {1}
     assert len(sent(lake)) == len(FLIGHTS)
@@ -179,6 +195,24 @@ def test_a_whole_day_is_published_once_however_often_it_is_asked_for(
     settled = settled_so_far(lake.pipeline)
     assert settled is not None
     assert settled.days == (ONE, TWO)
+
+
+def test_a_day_of_a_restored_lake_is_sent_though_a_build_with_its_version_was_sent(
+    make: Callable[..., Lake], tmp_path: Path
+) -> None:
+    lake = make()
+    backup = copied(lake, tmp_path / "backup")
+    certify(lake, ONE)
+    batch = lake.config.table("batch")
+    sent_at = version(lake.spark, batch)
+    assert whole(lake) == {ONE: len(FLIGHTS)}
+    # The lake forgets that it was sent, and the cluster does not.
+    put_back(lake, backup, *(place.name for place in Path(backup.config.root).iterdir()))
+    lake.ingest_and_enter([on(1, 21)])
+    certify(lake, ONE)
+    assert version(lake.spark, batch) == sent_at
+    assert whole(lake) == {ONE: len(FLIGHTS) + 1}
+    assert told(lake)[(21, "day")] == 1
 
 
 @pytest.mark.thorough
