@@ -112,6 +112,13 @@ def rows_named(name: str) -> str:
     return f"pipeline = {literal(name)}"
 
 
+BEGUN_PUBLICATIONS: Final = TableSpec(
+    "begun_publications",
+    "One row for each day that a run of `oncelake publish` has begun to send, whether or not it came to the"
+    " end.",
+    "pipeline string, day date, batch_version bigint, batch_commit string, topic_id string, number bigint,"
+    " sink string, certified_version bigint, run_id string, begun_at timestamp",
+)
 BRONZE_INDEX: Final = TableSpec(
     "bronze_index",
     "The bronze index: which micro-batches of bronze hold the records of a day. Counts of records by"
@@ -190,6 +197,6 @@ WRITER_SCHEMAS: Final = TableSpec(
 
 OPS_TABLES: Final = (
     *(BRONZE_INDEX, CERTIFICATIONS, VALIDATION_RESULTS, RUNS, LAYER_SAMPLES),
-    *(PUBLISHED_DAYS, PUBLICATIONS, FORGOTTEN_PLACES, LEASES, WRITER_SCHEMAS),
+    *(PUBLISHED_DAYS, PUBLICATIONS, BEGUN_PUBLICATIONS, FORGOTTEN_PLACES, LEASES, WRITER_SCHEMAS),
 )
 """All of them, in the order in which upkeep takes them."""

@@ -45,6 +45,26 @@ def corrections(published: DataFrame, certified: DataFrame, contract: DataContra
     return changes.where(f"{CORRECTION} IS NOT NULL").select(f"{_ROW}.*", EVENT_DATE, CORRECTION)
 
 
+def perhaps_published(
+    begun: DataFrame, published: DataFrame, certified: DataFrame, contract: DataContract
+) -> DataFrame:
+    """Return what `corrections` is to take for published of days of which a run may have sent any row.
+
+    Args:
+        begun: the rows that the run was to send.
+        published: what was published of these days for sure.
+        certified: the rows that the days have now.
+        contract: names the key.
+
+    Returns:
+        The rows of the run, without those of events that have to be added in any case.
+    """
+    keys = [*contract.key_names, EVENT_DATE]
+    was, now = (with_key_columns(rows, contract).select(*keys) for rows in (published, certified))
+    added = now.join(was, keys, "left_anti")
+    return with_key_columns(begun, contract).join(added, keys, "left_anti").select(*begun.columns)
+
+
 def replace_removed(
     changes: DataFrame, certified: DataFrame, others: DataFrame, contract: DataContract, horizon: int
 ) -> DataFrame:

@@ -1,7 +1,7 @@
 """What a micro-batch of publishing is made of: new events of unsettled days, corrections of settled ones."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Final
@@ -22,8 +22,13 @@ from pipelines.errors import SourceError
 from pipelines.ledger.certifications import history
 from pipelines.ledger.forgotten import forgetting_commits
 from pipelines.ledger.ops_tables import CERTIFICATIONS, rows_of
-from pipelines.publishing.corrections import CORRECTION, corrections, replace_removed
-from pipelines.publishing.publications import publications
+from pipelines.publishing.corrections import (
+    CORRECTION,
+    corrections,
+    perhaps_published,
+    replace_removed,
+)
+from pipelines.publishing.publications import publications, unfinished
 from pipelines.publishing.published_days import Settled, record_settled, settled_before
 from pipelines.records.decode import COORDINATES, EVENT_DATE
 from pipelines.spark.checkpoints import damaged_file_error, offsets_of
@@ -219,12 +224,37 @@ class BatchMaker:
         return self._batch(before.version, again).unionByName(_without(first, came))
 
     def _published_whole(self, settles: Settled) -> tuple[DataFrame, list[date]]:
-        """Return what was published of days as a whole, at earlier versions, and which days that are."""
+        """Return what was published of days as a whole, at earlier versions, and which days that are.
+
+        Of a day that a run has only begun to send any row may be on the topic.
+        """
         by_day = publications(self.pipeline, self.topic_id, settles.version)
+        left = unfinished(self.pipeline, self.topic_id, by_day, settles.version)
+        published, whole = self._sent_as_whole({(day, each.version) for day, each in by_day.items()}, settles)
+        begun, days = self._sent_as_whole({(each.day, each.version) for each in left}, settles)
+        if not days:
+            return published, whole
+        # Days that nobody has sent count as published, as they are for a stream that begins.
+        only_begun = [day for day in days if day not in whole]
+        published = published.unionByName(self._batch(settles.version, only_begun))
+        certified = self._batch(settles.version, days)
+        perhaps = perhaps_published(begun, published, certified, self.pipeline.contract)
+        return published.unionByName(perhaps), sorted({*whole, *days})
+
+    def _sent_as_whole(
+        self, sent: Iterable[tuple[date, int]], settles: Settled
+    ) -> tuple[DataFrame, list[date]]:
+        """Return the rows of settled days at the versions by which they were sent, and these days.
+
+        Args:
+            sent: days, each with a version of the batch table.
+            settles: the days that are settled.
+        """
         by_version: dict[int, list[date]] = {}
-        for day in sorted(by_day.keys() & {*settles.days}):
-            by_version.setdefault(by_day[day].version, []).append(day)
-        published, whole = self._batch(settles.version, []), list[date]()
+        for day, version in sorted(sent):
+            if day in settles.days:
+                by_version.setdefault(version, []).append(day)
+        published, whole = self._batch(settles.version, []), set[date]()
         table = self.pipeline.table("batch")
         for version, days in sorted(by_version.items()):
             rows = read_kept(self.pipeline.spark, table, version, days)
@@ -237,7 +267,7 @@ class BatchMaker:
                 )
                 continue
             published = published.unionByName(conform(rows, published_columns(self.pipeline.contract)))
-            whole += days
+            whole.update(days)
         return published, sorted(whole)
 
     def _again(self, days: Sequence[date]) -> str:

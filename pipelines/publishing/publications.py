@@ -1,7 +1,7 @@
-"""The days that were published as a whole, at which version."""
+"""The days that were published as a whole, at which version, and those of which that was begun."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 
 from pyspark.sql import functions as F
@@ -10,7 +10,7 @@ from pipelines.delta.io import small_rows
 from pipelines.delta.tables import conform
 from pipelines.delta.time_travel import commit_hash
 from pipelines.ledger.certifications import Verdict
-from pipelines.ledger.ops_tables import PUBLICATIONS
+from pipelines.ledger.ops_tables import BEGUN_PUBLICATIONS, PUBLICATIONS
 from pipelines.spark.pipeline import Pipeline
 
 
@@ -26,6 +26,28 @@ class Publication:
 
     count: int = 0
     version: int = -1
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A day that a run has begun to publish as a whole: any of its rows may be on the topic.
+
+    Attributes:
+        day: the event day.
+        version: the version of the batch table whose rows are sent; -1 if the batch table no longer has it,
+            since it is another one.
+        commit: the hash of the commit that made the version; None if unknown.
+        number: which time it is that the day is published to the topic, from 1.
+        sink: the name under which its progress is kept.
+        certified_version: the newest certified version of the batch table when it began.
+    """
+
+    day: date
+    version: int
+    commit: str | None
+    number: int
+    sink: str
+    certified_version: int
 
 
 def publications(pipeline: Pipeline, topic_id: str, at: int | None = None) -> dict[date, Publication]:
@@ -52,6 +74,40 @@ def publications(pipeline: Pipeline, topic_id: str, at: int | None = None) -> di
     }
 
 
+def unfinished(
+    pipeline: Pipeline, topic_id: str, done: Mapping[date, Publication], at: int | None = None
+) -> list[Begun]:
+    """Return what runs have begun to publish to a topic, and neither they nor others have finished.
+
+    Args:
+        pipeline: The pipeline.
+        topic_id: the cluster's identifier of the topic.
+        done: what was published, as `publications` gives it.
+        at: the newest version of the batch table that counts; None for any.
+    """
+    if not BEGUN_PUBLICATIONS.exists(pipeline):
+        return []
+    rows = BEGUN_PUBLICATIONS.rows(pipeline).where(F.col("topic_id") == topic_id)
+    if at is not None:
+        rows = rows.where(F.col("batch_version") <= at)
+    begun = [
+        Begun(
+            *(row["day"], row["batch_version"], row["batch_commit"]),
+            *(row["number"], row["sink"], row["certified_version"]),
+        )
+        for row in small_rows(rows.orderBy("begun_at"))
+        # What was published then, for the same time, has sent or retracted all that this one had sent.
+        if row["number"] > done.get(row["day"], Publication()).count
+    ]
+    return [replace(each, version=-1) if _is_gone(pipeline, each) else each for each in begun]
+
+
+def _is_gone(pipeline: Pipeline, begun: Begun) -> bool:
+    if begun.commit is None:
+        return False
+    return commit_hash(pipeline.spark, pipeline.table("batch"), begun.version) != begun.commit
+
+
 def _of_another(pipeline: Pipeline, commits: Mapping[int, str | None]) -> set[int]:
     """Return the versions that the batch table no longer has, or has by other commits than these."""
     gone = set()
@@ -63,6 +119,22 @@ def _of_another(pipeline: Pipeline, commits: Mapping[int, str | None]) -> set[in
             break
         gone.add(version)
     return gone
+
+
+def record_begin(pipeline: Pipeline, begun: Begun, topic_id: str, run_id: str) -> None:
+    """Record that a day is about to be published as a whole, before anything of it is sent."""
+    row = {
+        "day": begun.day,
+        "batch_version": begun.version,
+        "batch_commit": begun.commit,
+        "topic_id": topic_id,
+        "number": begun.number,
+        "sink": begun.sink,
+        "certified_version": begun.certified_version,
+        "run_id": run_id,
+        "begun_at": datetime.now(UTC),
+    }
+    BEGUN_PUBLICATIONS.append(pipeline, [row])
 
 
 def record_publication(pipeline: Pipeline, verdict: Verdict, topic_id: str, run_id: str) -> None:

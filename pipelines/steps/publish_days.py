@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import reduce
 from typing import Final
 from uuid import uuid4
 
@@ -42,7 +43,14 @@ from pipelines.publishing.failures import explained
 from pipelines.publishing.kafka_records import messages
 from pipelines.publishing.micro_batch import published_columns
 from pipelines.publishing.progress_check import partitions_of
-from pipelines.publishing.publications import Publication, publications, record_publication
+from pipelines.publishing.publications import (
+    Begun,
+    Publication,
+    publications,
+    record_begin,
+    record_publication,
+    unfinished,
+)
 from pipelines.publishing.published_days import settled_so_far, waiting
 from pipelines.publishing.settings import settings_of, sink_of, values_of, writing_sink
 from pipelines.publishing.slots import ProgressError, SlotProgress
@@ -109,8 +117,10 @@ def publish_days(
         avro = values_of(pipeline)
         sink = writing_sink(config, pipeline.contract, avro)
         before = publications(pipeline, topic)
+        begun = unfinished(pipeline, topic, before)
         for day in days:
-            work = _Day(pipeline, verdicts, day, before.get(day, Publication()), topic, avro)
+            left = [each for each in begun if each.day == day]
+            work = _Day(pipeline, verdicts, day, before.get(day, Publication()), left, topic, avro)
             rows[day] = work.publish(sink, run_lease, partitions, again=again)
             if rows[day] is not None:
                 record_publication(pipeline, verdicts[day], topic, run_id)
@@ -145,12 +155,23 @@ def _require_streamed(config: PipelineConfig, days: Sequence[date], left: Sequen
 
 @dataclass(frozen=True)
 class _Day:
-    """A certified day that is to be published, and the verdicts of all days."""
+    """A certified day that is to be published, and the verdicts of all days.
+
+    Attributes:
+        pipeline: The pipeline.
+        verdicts: by which days are certified.
+        day: the day.
+        before: how it was published.
+        left: what runs have begun to publish of it, and not finished.
+        topic_id: the cluster's identifier of the topic.
+        avro: how values are written in Avro; None for JSON.
+    """
 
     pipeline: Pipeline
     verdicts: Mapping[date, Verdict]
     day: date
     before: Publication
+    left: Sequence[Begun]
     topic_id: str
     avro: AvroValues | None
 
@@ -169,7 +190,6 @@ class _Day:
                 f" and was rebuilt since, at version {version}. publish_stream sends what has changed, when"
                 " it runs; to send the whole day once more, use --again"
             )
-        own = self._sink(sink)
         rows = self._rows(version, [day])
         if rows is None:
             rebuild = command(self.pipeline.config, "nightly_batch", f"--date {day}")
@@ -181,9 +201,11 @@ class _Day:
         size = bytes_of(self.pipeline.spark, self.pipeline.table("batch"), version, [day])
         parts = -(-max(size, 1) // settings.max_bytes)
         outgoing = rows.withColumn(CORRECTION, F.lit(_WHOLE_DAY))
-        if before.count and settled is None:
+        if settled is None and (before.count or self.left):
             # No stream has retracted them.
             outgoing = outgoing.unionByName(self._lost(rows))
+        begun = self._begin(sink, run_lease)
+        own = replace(sink, name=begun.sink)
         # Progress has the run's own name, so that another one that is still at work learns that it has not.
         done = SlotProgress(
             parts,
@@ -197,33 +219,48 @@ class _Day:
         self._send(records, own, done, run_lease)
         return self.verdicts[day].rows
 
-    def _sink(self, sink: TransactionalSink) -> TransactionalSink:
-        """Return the sink of this day, version and topic for this time, whose progress is of that alone."""
+    def _begin(self, sink: TransactionalSink, run_lease: Lease) -> Begun:
+        """Return what is gone on with, or record that the day is begun: whoever is next has to know it."""
+        verdict = self.verdicts[self.day]
+        certified_as = (verdict.batch_version, verdict.batch_commit)
+        for each in self.left:
+            if (each.version, each.commit) == certified_as:
+                return each
+        newest = max(verdict.batch_version for verdict in self.verdicts.values())
+        begun = Begun(self.day, *certified_as, self.before.count + 1, self._name(sink), newest)
+        record_begin(self.pipeline, begun, self.topic_id, run_lease.run_id)
+        return begun
+
+    def _name(self, sink: TransactionalSink) -> str:
+        """Return the name of the sink of this day, version and topic for this time alone."""
         verdict, time = self.verdicts[self.day], self.before.count + 1
         of_version = f"{sink.name}.day.{self.day}.{verdict.batch_version}"
-        unsigned = replace(sink, name=f"{of_version}.{self.topic_id}.{time}")
+        unsigned = f"{of_version}.{self.topic_id}.{time}"
         if verdict.batch_commit is None:
             return unsigned
         # A lake that was restored comes to the same version by another commit.
         commit = verdict.batch_commit[:_COMMIT_DIGITS]
-        own = replace(sink, name=f"{of_version}-{commit}.{self.topic_id}.{time}")
         with asking(sink) as cluster:
-            if read_slot_progress(cluster, own) or not read_slot_progress(cluster, unsigned, is_stable=True):
-                return own
-        # An earlier release began it, whose names had no commit.
-        return unsigned
+            # Earlier releases, whose names had no commit, may have begun it.
+            marks = read_slot_progress(cluster, replace(sink, name=unsigned), is_stable=True)
+        return unsigned if marks else f"{of_version}-{commit}.{self.topic_id}.{time}"
 
     def _lost(self, rows: DataFrame) -> DataFrame:
         """Return events that were published of the day and are no longer of it, or those in their place."""
-        contract = self.pipeline.contract
-        was = self._rows(self.before.version, [self.day])
-        if was is None:
+        contract, was = self.pipeline.contract, list[DataFrame]()
+        sent = {each.version for each in self.left} | ({self.before.version} if self.before.count else set())
+        for version in sorted(sent - {self.verdicts[self.day].batch_version}):
+            if (some := self._rows(version, [self.day])) is not None:
+                was.append(some)
+                continue
             _log.warning(
                 "%s: version %d, by which it was published, is gone: what it lost since is not retracted",
-                *(self.day, self.before.version),
+                *(self.day, version),
             )
+        if not was:
             return rows.limit(0).withColumn(CORRECTION, F.lit(None).cast("string"))
-        lost = corrections(was, rows, contract).where(F.col(CORRECTION) == "removed")
+        lost = corrections(reduce(DataFrame.unionByName, was), rows, contract)
+        lost = lost.where(F.col(CORRECTION) == "removed")
         if not (horizon := self.pipeline.horizon):
             return lost
         near = [day for day in around([self.day], horizon) if day != self.day and day in self.verdicts]

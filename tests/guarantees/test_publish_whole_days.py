@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
+from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from demo.waiting import wait_until
@@ -89,6 +90,26 @@ def sink_of_the_day(lake: Lake, admin: AdminClient) -> TransactionalSink:
 def progress(sink: TransactionalSink) -> dict[int, SlotProgress]:
     with asking(sink) as cluster:
         return read_slot_progress(cluster, sink, is_stable=True)
+
+
+def send_a_part(lake: Lake, admin: AdminClient, tmp_path: Path) -> list[int]:
+    """Let a run die that has sent one of two slots of a day; return the flights that are on the topic."""
+    fails = Fault(0, 1, Point.SLOT_SENT, "task", f"{tmp_path}/fault")
+    with striking(fails), pytest.raises(InfrastructureError):
+        whole(lake)
+    sink = sink_of_the_day(lake, admin)
+    wait_until(lambda: progress(sink)[0].next_batch == 1, "slot 0 is done", 30)
+    some = sorted(number for number, _ in told(lake))
+    assert 1 < len(some) < len(FLIGHTS)
+    return some
+
+
+def rebuild_otherwise(lake: Lake, without: int, changed: int) -> None:
+    """Certify the day without one of its flights, and with another delay of another one."""
+    speed = DeltaTable.forPath(lake.spark, lake.config.table("speed"))
+    speed.delete(f"flight = {without}")
+    speed.update(f"flight = {changed}", {"departure_delay": "99.0"})
+    certify(lake, ONE)
 
 
 def named_as_before(sink: TransactionalSink, admin: AdminClient) -> str:
@@ -213,6 +234,25 @@ def test_a_day_of_a_restored_lake_is_sent_though_a_build_with_its_version_was_se
     assert version(lake.spark, batch) == sent_at
     assert whole(lake) == {ONE: len(FLIGHTS) + 1}
     assert told(lake)[(21, "day")] == 1
+
+
+@pytest.mark.parametrize("is_stream_first", [False, pytest.param(True, marks=pytest.mark.thorough)])
+def test_what_a_run_that_died_has_sent_of_an_earlier_build_is_taken_back(
+    make: Callable[..., Lake], admin: AdminClient, tmp_path: Path, is_stream_first: bool
+) -> None:
+    lake = make()
+    gone, changed, *_ = send_a_part(lake, admin, tmp_path)
+    rebuild_otherwise(lake, gone, changed)
+    if is_stream_first:
+        # It sends no more of the day than what corrects it: nobody has sent all of it.
+        assert send(lake) == 2
+        assert told(lake)[(gone, "removed")] == told(lake)[(changed, "changed")] == 1
+    assert whole(lake, ONE, TWO) == {ONE: len(FLIGHTS) - 1, TWO: 1}
+    is_what_readers_find(lake)
+    # All of that is done.
+    before = told(lake)
+    assert whole(lake, ONE, TWO) == {ONE: None, TWO: None}
+    assert told(lake) == before
 
 
 @pytest.mark.thorough

@@ -69,6 +69,9 @@ OPS = {
     " batch_commit string",
     "publications": "pipeline string, day date, batch_version bigint, topic_id string, run_id string,"
     " published_at timestamp, batch_commit string",
+    "begun_publications": "pipeline string, day date, batch_version bigint, batch_commit string,"
+    " topic_id string, number bigint, sink string, certified_version bigint, run_id string,"
+    " begun_at timestamp",
     "forgotten": "pipeline string, topic_id string, _topic string, _partition int, _offset bigint,"
     " event_time timestamp, forgotten_at timestamp, run_id string",
     "leases": "pipeline string, holder string, host string, pid bigint, process_started double,"

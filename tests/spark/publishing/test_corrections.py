@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from pipelines.contracts.contract import DataContract
-from pipelines.publishing.corrections import CORRECTION, corrections, replace_removed
+from pipelines.publishing.corrections import CORRECTION, corrections, perhaps_published, replace_removed
 from pipelines.records.decode import VALID, decode
 from tests.support.lakes import Lake, Record
 from tests.support.nights import on
@@ -40,6 +40,20 @@ def test_a_day_is_corrected_by_the_columns_of_its_events_whichever_copies_they_a
     expected = [(2, 1, 2.0, "changed"), (3, 1, 2.0, "removed"), (4, 1, 2.0, "changed"), (6, 1, 2.0, "added")]
     for contract in (small_by_flight, small):
         assert told(corrections(published, certified, contract)) == expected
+
+
+def test_what_a_run_had_begun_to_send_is_corrected_whether_it_was_sent_or_not(
+    rows_of: Callable[..., DataFrame], small_by_flight: DataContract
+) -> None:
+    published, certified = (rows_of(*(on(1, each) for each in some)) for some in ((1, 2, 3), (1, 2, 3, 4)))
+    begun = rows_of(on(1, 1), on(1, 2, departure_delay=5.0), on(1, 4), on(1, 5))
+    perhaps = perhaps_published(begun, published, certified, small_by_flight)
+    # The one that is new in both builds comes in any case: nobody knows whether it was sent.
+    assert told(corrections(published.unionByName(perhaps), certified, small_by_flight)) == [
+        (2, 1, 2.0, "changed"),
+        (4, 1, 2.0, "added"),
+        (5, 1, 2.0, "removed"),
+    ]
 
 
 def test_one_that_is_gone_from_a_day_is_looked_for_on_its_neighbours(
