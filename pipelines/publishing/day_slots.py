@@ -1,6 +1,6 @@
-"""The slots of a sink that sends one whole day: each run that sends the day takes them for itself first."""
+"""The slots of a sink that sends one whole day: taken by each run that sends it, and by who corrects it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from pipelines.errors import ConfigError
@@ -13,7 +13,8 @@ from pipelines.publishing.cluster import (
     write_slot_progress,
 )
 from pipelines.publishing.progress_check import former_slots
-from pipelines.publishing.slots import SlotProducer, SlotProgress
+from pipelines.publishing.publications import Begun
+from pipelines.publishing.slots import OVERTAKEN, SlotProducer, SlotProgress
 from pipelines.publishing.transactional_sink import TransactionalSink
 
 
@@ -41,6 +42,37 @@ def take_slots(sink: TransactionalSink, done: SlotProgress) -> dict[int, SlotPro
             write_slot_progress(sink, taken, former)
         write_slot_progress(sink, taken, current)
     return current
+
+
+def overtake(sink: TransactionalSink, runs: Iterable[Begun], topic_id: str) -> None:
+    """Let runs that have begun to send whole days send nothing more, before what corrects them is sent.
+
+    One that stood still since others took its lease over may go on at any moment. A run looks at its lease
+    after it has recorded that it begins and has taken its slots. So one that goes on in spite of that is
+    among `runs`, and has its slots until now.
+
+    Args:
+        sink: the pipeline's sink.
+        runs: what they have begun.
+        topic_id: the cluster's identifier of the topic.
+
+    Raises:
+        InfrastructureError: the cluster does not answer, or refuses.
+    """
+    for name in sorted({each.sink for each in runs}):
+        _overtake(replace(sink, name=name), topic_id)
+
+
+def _overtake(sink: TransactionalSink, topic_id: str) -> None:
+    with asking(sink) as cluster:
+        marks = read_slot_progress(cluster, sink)
+        if marks and all(mark.run == OVERTAKEN for mark in marks.values()):
+            return
+        taken, marks = _fence(cluster, sink)
+        fresh = SlotProgress(0, "", topic_id, sink.slots)
+        write_slot_progress(
+            sink, taken, {slot: replace(marks.get(slot, fresh), run=OVERTAKEN) for slot in taken}
+        )
 
 
 def _fence(

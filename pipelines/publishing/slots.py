@@ -22,11 +22,17 @@ _PRODUCER: Final = {
     "queue.buffering.max.messages": 500_000,
 }
 _LONGEST_SHOWN: Final = 200
+OVERTAKEN: Final = "overtaken"
+"""What progress has for a run where whoever had begun to send a whole day may send nothing more of it."""
 _CONSUMER: Final = {"enable.auto.commit": False, "enable.partition.eof": True}
 
 
 class ProgressError(Exception):
     """What the cluster knows of a slot does not go with the checkpoint."""
+
+
+class OvertakenError(ProgressError):
+    """A run that sends a whole day may send nothing more: days were certified since it began."""
 
 
 class UnsentError(Exception):
@@ -326,6 +332,11 @@ def refuse_another_run(mark: SlotProgress, run: str) -> None:
     Raises:
         ProgressError: another has: two drivers continue from one checkpoint, or from its copy.
     """
+    if mark.run == OVERTAKEN != run:
+        raise OvertakenError(
+            "days were certified since this run began, and their changes are being sent, so nothing more was"
+            " sent. Start it again"
+        )
     if mark.run != run:
         raise ProgressError(
             f"another run has taken the slots: found {mark.run or 'reset'}, expected {run or 'none'}. Two"

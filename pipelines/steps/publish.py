@@ -33,11 +33,20 @@ from pipelines.publishing.cluster_advice import (
     refuse_idle_slots,
     refuse_too_long,
 )
+from pipelines.publishing.day_slots import overtake
 from pipelines.publishing.failures import explained
 from pipelines.publishing.kafka_records import messages
 from pipelines.publishing.micro_batch import BatchMaker, OutgoingBatch, SettledThrough, stream
 from pipelines.publishing.progress_check import partitions_of, publisher, reconcile_with_checkpoint
-from pipelines.publishing.published_days import forget_unknown, how_to_send, settled_so_far, unsent, waiting
+from pipelines.publishing.publications import publications, unfinished
+from pipelines.publishing.published_days import (
+    Settled,
+    forget_unknown,
+    how_to_send,
+    settled_so_far,
+    unsent,
+    waiting,
+)
 from pipelines.publishing.settings import settings_of, sink_of, values_of, writing_sink
 from pipelines.publishing.transactional_sink import Published, Publisher, TransactionalSink
 from pipelines.registry.event_schema import AvroValues
@@ -264,8 +273,9 @@ class _Job:
         """Publish a micro-batch; what the rebuild has changed is sent in parts, however much it is."""
         retraction = settings_of(self.pipeline.config).retraction
         records = messages(made.rows, self.pipeline.contract, avro=self.avro, retraction=retraction)
-        if not made.may_correct:
+        if not made.may_correct or not made.settled_through:
             return self.publisher(records, batch)
+        self._overtake(made.settled_through.days)
         cached = records.persist(StorageLevel.DISK_ONLY)
         try:
             size = F.coalesce(F.octet_length("key"), F.lit(0)) + F.coalesce(F.octet_length("value"), F.lit(0))
@@ -274,3 +284,11 @@ class _Job:
             return self.publisher(records, batch, max(min(parts, total["rows"]), 1))
         finally:
             cached.unpersist()
+
+    def _overtake(self, settled: Settled) -> None:
+        """Let no run that stood still send rows of a whole day behind what corrects them."""
+        topic = self.publisher.topic_id
+        left = unfinished(self.pipeline, topic, publications(self.pipeline, topic))
+        # While a run has the lease nothing is certified, so one that knows of all that is may go on.
+        older = [each for each in left if each.certified_version < settled.version or each.version < 0]
+        overtake(self.publisher.sink, older, topic)

@@ -1,6 +1,7 @@
 """Publish days: whole certified days to the output topic, each once, for readers who begin."""
 
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -38,7 +39,7 @@ from pipelines.publishing.cluster import (
 )
 from pipelines.publishing.cluster_advice import facts, refuse_too_long
 from pipelines.publishing.corrections import CORRECTION, corrections, replace_removed
-from pipelines.publishing.day_slots import take_slots
+from pipelines.publishing.day_slots import overtake, take_slots
 from pipelines.publishing.failures import explained
 from pipelines.publishing.kafka_records import messages
 from pipelines.publishing.micro_batch import published_columns
@@ -67,6 +68,7 @@ from pipelines.spark.pipeline import Pipeline
 
 _WHOLE_DAY: Final = "day"
 _COMMIT_DIGITS: Final = 8
+_LOST_SLOTS: Final = re.compile(r"(?P<by>Progress|Overtaken)Error: (?P<said>[^\n]*)")
 
 _log = logging.getLogger(__name__)
 
@@ -118,11 +120,15 @@ def publish_days(
         sink = writing_sink(config, pipeline.contract, avro)
         before = publications(pipeline, topic)
         begun = unfinished(pipeline, topic, before)
+        # Whoever began that has lost the lease, and may not know it.
+        run_lease.require()
+        overtake(sink, begun, topic)
         for day in days:
             left = [each for each in begun if each.day == day]
             work = _Day(pipeline, verdicts, day, before.get(day, Publication()), left, topic, avro)
             rows[day] = work.publish(sink, run_lease, partitions, again=again)
             if rows[day] is not None:
+                work.require(run_lease)
                 record_publication(pipeline, verdicts[day], topic, run_id)
     return PublishedDays(rows)
 
@@ -287,34 +293,51 @@ class _Day:
         parts = done.next_batch
         part_of = F.pmod(F.hash("key"), F.lit(parts))
         # A run that has lost the lease does not take them from the one that has it.
-        run_lease.require()
+        self.require(run_lease)
         marks = take_slots(sink, done)
-        with _in_words(sink, done.run):
+        with self._in_words(sink, done.run, run_lease):
             for number in sorted({mark.next_batch for mark in marks.values()} - {0}):
                 sent = {slot: mark for slot, mark in marks.items() if mark.next_batch == number}
                 # What is counted as sent, by whichever release, has to be this.
                 refuse_changed_content(Frame(records.where(part_of == number - 1), sink), sink, sent)
             for part in range(min(mark.next_batch for mark in marks.values()), parts):
                 _log.info("%s: part %d of %d", sink.name, part + 1, parts)
-                # Whoever takes the lease over may certify the day again.
-                run_lease.require()
+                # Whoever takes the lease over may certify the day again. One who has done so by now has seen
+                # that it was begun and takes the slots away before sending what corrects it.
+                self.require(run_lease)
                 reach(Point.PART_DUE)
                 rows = records.where(part_of == part)
                 publish_rows(rows, sink, replace(done, next_batch=part + 1), is_new=False)
 
+    @contextmanager
+    def _in_words(self, sink: TransactionalSink, run: str, run_lease: Lease) -> Iterator[None]:
+        """Leave no transaction of a run open if a block fails, and put the failure in words."""
+        try:
+            yield
+        except BaseException as error:
+            # Spark kills the tasks of a job that ends; readers are not to wait for their time-out.
+            end_transactions(sink, run)
+            if not isinstance(error, PySparkException | KafkaException | ProgressError):
+                raise
+            text = f"{type(error).__name__}: {error}"
+            if lost := _LOST_SLOTS.search(text):
+                # Whoever has the lease by now has taken the slots.
+                self.require(run_lease)
+            if lost and lost["by"] == "Overtaken":
+                raise InfrastructureError(f"{sink.name}: {lost['said']}") from None
+            unknown = InfrastructureError(
+                f"{sink.name}: {cause(error)}. What was not committed is rolled back: fix the cause and"
+                " start again"
+            )
+            raise explained(text, unknown, sink) from None
 
-@contextmanager
-def _in_words(sink: TransactionalSink, run: str) -> Iterator[None]:
-    """Leave no transaction of a run open if a block fails, and put the failure in words."""
-    try:
-        yield
-    except BaseException as error:
-        # Spark kills the tasks of a job that ends; readers are not to wait for their time-out.
-        end_transactions(sink, run)
-        if not isinstance(error, PySparkException | KafkaException | ProgressError):
-            raise
-        unknown = InfrastructureError(
-            f"{sink.name}: {cause(error)}. What was not committed is rolled back: fix the cause and"
-            " start again"
-        )
-        raise explained(f"{type(error).__name__}: {error}", unknown, sink) from None
+    def require(self, run_lease: Lease) -> None:
+        """Make sure that nobody else can have certified days since the run has taken the lease.
+
+        Raises:
+            InfrastructureError: another run has taken it over.
+        """
+        try:
+            run_lease.require()
+        except InfrastructureError as error:
+            raise InfrastructureError(f"{self.day}: the day may be published in part: {error}") from None

@@ -1,8 +1,10 @@
 """Certified days that a stream does not send are told, and sent as a whole, once, whatever goes wrong."""
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -253,6 +255,65 @@ def test_what_a_run_that_died_has_sent_of_an_earlier_build_is_taken_back(
     before = told(lake)
     assert whole(lake, ONE, TWO) == {ONE: None, TWO: None}
     assert told(lake) == before
+
+
+def overtaken(lake: Lake) -> tuple[int, int]:
+    """Take the lease away, rebuild the day otherwise, and let a stream begin; return what has changed."""
+    DeltaTable.forPath(lake.spark, lake.config.ops_table("leases")).delete()
+    unsent = {*FLIGHTS} - {number for number, _ in told(lake)}
+    assert len(unsent) < len(FLIGHTS)
+    gone, changed, *_ = sorted(unsent)
+    rebuild_otherwise(lake, gone, changed)
+    assert send(lake) == 2
+    return gone, changed
+
+
+def is_corrected(lake: Lake, gone: int, changed: int) -> None:
+    """Assert that nothing came behind what corrects the day, and that the rest can be sent."""
+    last = {number: why for number, why in told(lake) if number in {gone, changed}}
+    assert last == {gone: "removed", changed: "changed"}
+    assert whole(lake, ONE, TWO) == {ONE: len(FLIGHTS) - 1, TWO: 1}
+    is_what_readers_find(lake)
+
+
+def test_a_run_that_stood_still_between_two_parts_sends_nothing_behind_what_corrects_its_day(
+    make: Callable[..., Lake],
+) -> None:
+    lake = make("publish.max_bytes_per_trigger=4k")
+    changes, parts = list[int](), itertools.count(1)
+
+    def stand_still() -> None:
+        if next(parts) == 2:
+            changes.extend(overtaken(lake))
+
+    with (
+        armed(Point.PART_DUE, stand_still),
+        pytest.raises(
+            InfrastructureError, match=f"{ONE}: the day may be published in part: .* lost its lease"
+        ),
+    ):
+        whole(lake)
+    is_corrected(lake, *changes)
+
+
+@pytest.mark.thorough
+def test_a_run_that_stood_still_before_a_commit_commits_nothing_behind_what_corrects_its_day(
+    make: Callable[..., Lake], tmp_path: Path
+) -> None:
+    lake = make()
+    slow = Fault(0, 1, Point.SLOT_SENT, "straggler", f"{tmp_path}/fault")
+    with striking(slow), ThreadPoolExecutor(1) as beside:
+        publishing = beside.submit(whole, lake)
+        try:
+            wait_until(Path(slow.marker).exists, "slot 1 waits before its commit")
+            wait_until(lambda: bool(told(lake)), "slot 0 is on the topic")
+            changes = overtaken(lake)
+        finally:
+            Path(f"{slow.marker}.done").touch()
+        with pytest.raises(InfrastructureError):
+            publishing.result(120)
+    assert Path(f"{slow.marker}.refused").exists()
+    is_corrected(lake, *changes)
 
 
 @pytest.mark.thorough
