@@ -279,7 +279,7 @@ class PublishingWorld:
         name = f"{rows.driver}.{slot}.{self.tasks}"
         process = Process(name, 0)
         connection = self.connect(self, process)
-        own = SlotTask(connection, task.topic, task.done, task.is_new, task.rules, task.republish_command)
+        own = SlotTask(connection, task.topic, task.done, task.is_new, task.rules, task.otherwise)
 
         def body() -> None:
             attempt.result = self.publish(slot, rows, own)

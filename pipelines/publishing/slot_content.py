@@ -117,14 +117,14 @@ def refuse_other_rules(slot: int, mark: SlotProgress, rules: Mapping[str, str], 
         )
 
 
-def refuse_other_rows(slot: int, mark: SlotProgress, content: Content, republish_command: str) -> None:
+def refuse_other_rows(slot: int, mark: SlotProgress, content: Content, otherwise: str) -> None:
     """Make sure that a slot that is done was made of the rows that it has now.
 
     Args:
         slot: its number.
         mark: what progress says of it.
         content: what it has now.
-        republish_command: the commands that publish everything once more, for the message.
+        otherwise: what to do if it cannot be made of them again, for the message.
 
     Raises:
         ContentError: it was not.
@@ -135,6 +135,5 @@ def refuse_other_rows(slot: int, mark: SlotProgress, content: Content, republish
             f"slot {slot} of micro-batch {mark.batch} was published with {was.rows} rows"
             f" ({was.digest}), and has {content.rows} now ({content.digest}): a file was skipped or replaced,"
             " or the query is not deterministic. Rows would be lost, so nothing more was sent. Restore the"
-            " files that it was read from, and start again. If they are gone: move the checkpoint aside,"
-            f" then {republish_command}"
+            f" files that it was read from, and start again. {otherwise}"
         )

@@ -56,7 +56,7 @@ class SlotTask:
         done: what progress says once this micro-batch is published.
         is_new: nobody can have published any of it before this try of its query.
         rules: what decides its rows, as `Written` has it.
-        republish_command: the commands that publish everything once more, for messages.
+        otherwise: what to do if it cannot be finished as it was begun, for messages.
     """
 
     connection: SlotConnection
@@ -64,7 +64,7 @@ class SlotTask:
     done: SlotProgress
     is_new: bool
     rules: Mapping[str, str]
-    republish_command: str
+    otherwise: str
 
 
 class _Slot:
@@ -207,7 +207,7 @@ def publish_slot(slot: int, batches: Iterator[pa.RecordBatch], task: SlotTask) -
     if todo == "skip" and taken.mark:
         content = counter.drained(batches)
         if taken.mark == task.done:
-            refuse_other_rows(slot, taken.mark, content, task.republish_command)
+            refuse_other_rows(slot, taken.mark, content, task.otherwise)
         return SlotResult(slot, content.rows, was_done=True)
     reach(Point.SLOT_TAKEN)
     taken.begin(task.done)

@@ -55,6 +55,8 @@ class TransactionalSink:
         identity: the columns by which rows are known again when a micro-batch is tried again.
         in_commands: the options that name its pipeline to `oncelake publish`, for messages.
         secrets: the names of the settings in `client` whose values are secrets.
+        finish: the command that finishes what was begun; empty for that of a stream.
+        rebuild: what to do if it cannot be finished as it was begun; empty for that of a stream.
     """
 
     name: str
@@ -69,6 +71,8 @@ class TransactionalSink:
     identity: Collection[str] = ("key", "value", "headers")
     in_commands: str = ""
     secrets: Collection[str] = ()
+    finish: str = ""
+    rebuild: str = ""
 
     def command(self, name: str, options: str = "") -> str:
         """Return this sink's command, such as `oncelake publish reset --pipeline flights --to checkpoint`."""
@@ -82,6 +86,16 @@ class TransactionalSink:
             self.command("publish", "--from DAY --to DAY"),
         )
         return f"{reset}, and send certified days with {days}"
+
+    @property
+    def to_finish(self) -> str:
+        """The command that finishes what was begun."""
+        return self.finish or self.command("publish_stream", "--once")
+
+    @property
+    def otherwise(self) -> str:
+        """What to do if what was begun cannot be finished as it was begun."""
+        return self.rebuild or f"If they are gone: move the checkpoint aside, then {self.republish_command}"
 
     @property
     def connection(self) -> Connection:
@@ -301,7 +315,7 @@ def publish_outgoing(
         done=done,
         is_new=is_new,
         rules=_rules(sink),
-        republish_command=sink.republish_command,
+        otherwise=sink.otherwise,
     )
     slots = rows.written(task)
     if sorted(slot.slot for slot in slots) != list(range(sink.slots)):
@@ -328,13 +342,12 @@ def refuse_changed_content(rows: Outgoing, sink: TransactionalSink, done: Mappin
     """
     if not done:
         return
-    finish = sink.command("publish_stream", "--once")
     for slot, mark in done.items():
-        refuse_other_rules(slot, mark, _rules(sink), finish)
+        refuse_other_rules(slot, mark, _rules(sink), sink.to_finish)
     partitions = next(mark.partitions for mark in done.values())
     contents = rows.contents(partitions)
     for slot, mark in done.items():
-        refuse_other_rows(slot, mark, contents.get(slot, NOTHING), sink.republish_command)
+        refuse_other_rows(slot, mark, contents.get(slot, NOTHING), sink.otherwise)
 
 
 def begun_with(before: Mapping[int, SlotProgress], done: SlotProgress) -> SlotProgress:

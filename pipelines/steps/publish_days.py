@@ -211,7 +211,7 @@ class _Day:
             # No stream has retracted them.
             outgoing = outgoing.unionByName(self._lost(rows))
         begun = self._begin(sink, run_lease)
-        own = replace(sink, name=begun.sink)
+        own = self._own(sink, begun.sink)
         # Progress has the run's own name, so that another one that is still at work learns that it has not.
         done = SlotProgress(
             parts,
@@ -236,6 +236,17 @@ class _Day:
         begun = Begun(self.day, *certified_as, self.before.count + 1, self._name(sink), newest)
         record_begin(self.pipeline, begun, self.topic_id, run_lease.run_id)
         return begun
+
+    def _own(self, sink: TransactionalSink, name: str) -> TransactionalSink:
+        """Return the sink of this day, of a name, with the words that its refusals need."""
+        config, day = self.pipeline.config, f"--date {self.day}"
+        send, rebuild = command(config, "publish", day, "--again"), command(config, "nightly_batch", day)
+        # Another build has a sink of its own.
+        otherwise = (
+            "If they are gone, or if a neighbouring day was rebuilt or publish_stream was started since:"
+            f" rebuild the day ({rebuild}), then send it ({send})"
+        )
+        return replace(sink, name=name, finish=send, rebuild=otherwise)
 
     def _name(self, sink: TransactionalSink) -> str:
         """Return the name of the sink of this day, version and topic for this time alone."""

@@ -19,10 +19,12 @@ from demo.waiting import wait_until
 from pipelines.cli.publish import summary_of_status, summary_of_stream
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import days_of
+from pipelines.delta.io import small_rows
 from pipelines.delta.tables import version
 from pipelines.errors import ConfigError, InfrastructureError, OncelakeError, SourceError
 from pipelines.fault_points import Point, armed
 from pipelines.ledger.leases import Lease
+from pipelines.ledger.ops_tables import BEGUN_PUBLICATIONS
 from pipelines.publishing.cluster import asking, fence_slots, read_slot_progress, write_slot_progress
 from pipelines.publishing.published_days import settled_so_far
 from pipelines.publishing.settings import sink_of
@@ -81,12 +83,10 @@ def sent(lake: Lake) -> Counter[bytes | None]:
     return Counter(message.key for message in found)
 
 
-def sink_of_the_day(lake: Lake, admin: AdminClient) -> TransactionalSink:
-    """The sink by which the day is being sent: its name has the day, a version and more."""
-    sink = sink_of(lake.config)
-    groups = admin.list_consumer_groups().result(30).valid
-    (name,) = (each.group_id for each in groups if each.group_id.startswith(f"{sink.name}.day."))
-    return replace(sink, name=name)
+def sink_of_the_day(lake: Lake) -> TransactionalSink:
+    """The sink by which a day was begun last: its name has the day, a version and more."""
+    *_, begun = small_rows(BEGUN_PUBLICATIONS.rows(lake.pipeline).orderBy("begun_at"))
+    return replace(sink_of(lake.config), name=begun["sink"])
 
 
 def progress(sink: TransactionalSink) -> dict[int, SlotProgress]:
@@ -94,16 +94,12 @@ def progress(sink: TransactionalSink) -> dict[int, SlotProgress]:
         return read_slot_progress(cluster, sink, is_stable=True)
 
 
-def send_a_part(lake: Lake, admin: AdminClient, tmp_path: Path) -> list[int]:
-    """Let a run die that has sent one of two slots of a day; return the flights that are on the topic."""
-    fails = Fault(0, 1, Point.SLOT_SENT, "task", f"{tmp_path}/fault")
-    with striking(fails), pytest.raises(InfrastructureError):
-        whole(lake)
-    sink = sink_of_the_day(lake, admin)
+def send_a_slot(lake: Lake, fault: Path) -> None:
+    """Let a run die that has sent one of two slots of a day."""
+    with striking(Fault(0, 1, Point.SLOT_SENT, "task", str(fault))), pytest.raises(InfrastructureError):
+        publish_days(lake.pipeline, "run", [ONE], again=True)
+    sink = sink_of_the_day(lake)
     wait_until(lambda: progress(sink)[0].next_batch == 1, "slot 0 is done", 30)
-    some = sorted(number for number, _ in told(lake))
-    assert 1 < len(some) < len(FLIGHTS)
-    return some
 
 
 def rebuild_otherwise(lake: Lake, without: int, changed: int) -> None:
@@ -141,13 +137,16 @@ def test_a_task_that_fails_is_told_and_leaves_no_transaction_open(
         whole(lake)
     assert Path(fails.marker).exists()
     wait_until(lambda: not is_open(servers, output), "readers wait for nobody", 30)
-    sink = sink_of_the_day(lake, admin)
+    sink = sink_of_the_day(lake)
     wait_until(lambda: progress(sink)[0].next_batch == 1, "slot 0 is done", 30)
     some = sent(lake)
     assert 0 < len(some) < len(FLIGHTS)
     # The rest has to be made of what was sent by then.
     other = make("publish.retraction=record")
-    with pytest.raises(SourceError, match=r"slot 0 .* by other rules.*publish\.retraction: found record"):
+    with pytest.raises(
+        SourceError,
+        match=r"slot 0 .* by other rules.*found record.*\(oncelake publish .*--date 2013",
+    ):
         whole(other)
     true = progress(sink)[0]
     assert true.written
@@ -207,7 +206,7 @@ def test_a_whole_day_is_published_once_however_often_it_is_asked_for(
     assert 0 < sum(told(lake).values()) < len(FLIGHTS)
     with pytest.raises(ConfigError, match=r"with these: --set publish\.slots=2 --set publish\.max_bytes"):
         whole(make("publish.slots=3"))
-    name = sink_of_the_day(lake, admin).name
+    name = sink_of_the_day(lake).name
     admin.delete_consumer_groups([name])[name].result(30)
     assert whole(lake, ONE, TWO) == {ONE: len(FLIGHTS), TWO: 1}
     assert told(lake) == Counter((number, "day") for number in (*FLIGHTS, 101))
@@ -240,10 +239,13 @@ def test_a_day_of_a_restored_lake_is_sent_though_a_build_with_its_version_was_se
 
 @pytest.mark.parametrize("is_stream_first", [False, pytest.param(True, marks=pytest.mark.thorough)])
 def test_what_a_run_that_died_has_sent_of_an_earlier_build_is_taken_back(
-    make: Callable[..., Lake], admin: AdminClient, tmp_path: Path, is_stream_first: bool
+    make: Callable[..., Lake], tmp_path: Path, is_stream_first: bool
 ) -> None:
     lake = make()
-    gone, changed, *_ = send_a_part(lake, admin, tmp_path)
+    send_a_slot(lake, tmp_path / "fault")
+    some = sorted(number for number, _ in told(lake))
+    assert len(some) < len(FLIGHTS)
+    gone, changed, *_ = some
     rebuild_otherwise(lake, gone, changed)
     if is_stream_first:
         # It sends no more of the day than what corrects it: nobody has sent all of it.
@@ -255,6 +257,28 @@ def test_what_a_run_that_died_has_sent_of_an_earlier_build_is_taken_back(
     before = told(lake)
     assert whole(lake, ONE, TWO) == {ONE: None, TWO: None}
     assert told(lake) == before
+
+
+@pytest.mark.thorough
+def test_a_day_that_is_begun_and_whose_neighbour_is_rebuilt_is_sent_when_it_is_rebuilt_too(
+    make: Callable[..., Lake], tmp_path: Path
+) -> None:
+    lake, moved = make(), "flight <= 10"
+    whole(lake, ONE, TWO)
+    speed = DeltaTable.forPath(lake.spark, lake.config.table("speed"))
+    speed.update(moved, {"_event_date": f"DATE'{TWO}'"})
+    certify(lake, ONE, TWO)
+    # Of a flight that is of the next day now, the row of that day is sent in place of a retraction.
+    send_a_slot(lake, tmp_path / "fault")
+    assert sum(count for (_, why), count in told(lake).items() if why == "changed") > 0
+    speed.delete(moved)
+    certify(lake, TWO)
+    told_what_to_do = rf"neighbouring day was rebuilt .*nightly_batch .*--date {ONE}\).*--date {ONE} --again"
+    with pytest.raises(SourceError, match=told_what_to_do):
+        publish_days(lake.pipeline, "run", [ONE], again=True)
+    certify(lake, ONE)
+    publish_days(lake.pipeline, "run", [ONE, TWO], again=True)
+    is_what_readers_find(lake)
 
 
 def overtaken(lake: Lake) -> tuple[int, int]:
