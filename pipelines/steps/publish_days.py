@@ -233,6 +233,8 @@ class _Day:
             if (each.version, each.commit) == certified_as:
                 return each
         newest = max(verdict.batch_version for verdict in self.verdicts.values())
+        # The content of what a stream is sending follows from what it found to be begun.
+        self.require(run_lease)
         begun = Begun(self.day, *certified_as, self.before.count + 1, self._name(sink), newest)
         record_begin(self.pipeline, begun, self.topic_id, run_lease.run_id)
         return begun

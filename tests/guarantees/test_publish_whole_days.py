@@ -110,8 +110,12 @@ def rebuild_otherwise(lake: Lake, without: int, changed: int) -> None:
     certify(lake, ONE)
 
 
-def named_as_before(sink: TransactionalSink, admin: AdminClient) -> str:
-    """Give the progress of a day the name that earlier releases gave it, without a commit; return that."""
+def named_as_before(lake: Lake, sink: TransactionalSink, admin: AdminClient) -> str:
+    """Leave of a day that was begun what earlier releases left; return the name of its progress.
+
+    They did not record that it was begun, and the name had no commit.
+    """
+    DeltaTable.forPath(lake.spark, BEGUN_PUBLICATIONS.path(lake.pipeline)).delete()
     name = re.sub(r"(\.day\.[-0-9]+\.\d+)-[0-9a-f]{8}\.", r"\1.", sink.name)
     assert name != sink.name
     earlier = replace(sink, name=name)
@@ -157,7 +161,7 @@ def test_a_task_that_fails_is_told_and_leaves_no_transaction_open(
     assert sent(lake) == some
     write_slot_progress(sink, fence_slots(sink, {}), {0: true})
     # The group has no members, so its offsets expire; records do not.
-    name = named_as_before(sink, admin)
+    name = named_as_before(lake, sink, admin)
     admin.delete_consumer_groups([name])[name].result(30)
     assert whole(lake) == {ONE: len(FLIGHTS)}
     assert set(sent(lake).values()) == {1}
