@@ -13,7 +13,7 @@ from pipelines.delta.fenced_commits import replace_days_fenced
 from pipelines.delta.io import on_days, read, small_rows
 from pipelines.delta.tables import version
 from pipelines.delta.time_travel import commit_hash
-from pipelines.ledger.certifications import Verdict, record_verdicts
+from pipelines.ledger.certifications import Verdict, certified, record_verdicts
 from pipelines.ledger.leases import lease
 from pipelines.nightly.commit_order import steps
 from pipelines.nightly.night_run import NightRun, NightTables
@@ -30,7 +30,7 @@ def certify(lake: Lake, *days: date) -> None:
     ensure_batch(lake.pipeline)
     batch, bronze = lake.config.table("batch"), lake.config.table("bronze")
     with lease(lake.pipeline, "certify") as held:
-        base, rows = version(lake.spark, batch), lake.table("speed").where(on_days([*days]))
+        before, rows = certified(lake.pipeline), lake.table("speed").where(on_days([*days]))
         built = replace_days_fenced(rows, batch, [*days], held.stamp("build"))
         counts = _rows_by_day(lake, built)
         bronze_version, batch_commit = version(lake.spark, bronze), commit_hash(lake.spark, batch, built)
@@ -51,7 +51,7 @@ def certify(lake: Lake, *days: date) -> None:
                 other_days=0,
                 bronze=0,
                 decided_at=datetime.now(UTC),
-                base_version=base,
+                base_version=before.version if before else -1,
                 epoch=held.epoch,
                 batch_commit=batch_commit,
             )
