@@ -1,10 +1,10 @@
 """The ledger of verdicts: which days were certified or refused, at which versions of the tables."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import date, datetime
-from typing import Final, Literal
+from typing import Literal
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -22,11 +22,6 @@ from pipelines.errors import InfrastructureError, SourceError
 from pipelines.ledger.ops_tables import CERTIFICATIONS
 from pipelines.spark.failures import first_line
 from pipelines.spark.pipeline import Pipeline
-
-_ANOTHER: Final = (
-    "is not the certified one. Restore the folder from a backup of the time of the verdicts: docs/runbook.md,"
-    " 'The certified version is gone'"
-)
 
 _log = logging.getLogger(__name__)
 
@@ -356,20 +351,34 @@ def require_certified(pipeline: Pipeline, state: Certified | None) -> None:
     Raises:
         SourceError: it is not, or the log of the certified version is gone.
     """
-    if state is not None:
-        if not exists(pipeline.spark, table := pipeline.table("batch")):
-            raise version_gone(table, state.version)
-        require_commit(pipeline, state.version, state.commit, _ANOTHER)
+    if state is None:
+        return
+    table, version = pipeline.table("batch"), state.version
+    if not exists(pipeline.spark, table):
+        raise version_gone(table, version)
+
+    def refusal(found: str | None) -> SourceError:
+        if found is None:
+            return version_gone(table, version)
+        return SourceError(
+            f"{found} is not the certified one. Restore the folder from a backup of the time of the verdicts:"
+            " docs/runbook.md, 'The certified version is gone'"
+        )
+
+    require_commit(pipeline, version, state.commit, refusal)
 
 
-def require_commit(pipeline: Pipeline, version: int, commit: str | None, otherwise: str) -> None:
+def require_commit(
+    pipeline: Pipeline, version: int, commit: str | None, refusal: Callable[[str | None], SourceError]
+) -> None:
     """Make sure that a version of the batch table was made by a commit.
 
     Args:
         pipeline: The pipeline.
         version: the version.
         commit: the hash of the commit; None if nobody knows it, and any will do.
-        otherwise: what is said of a version that another commit made: what it is not, and what to do.
+        refusal: returns what is said if another commit made it, of the words for that, to which is added what
+            the version is not; of None if the log has no such commit.
 
     Raises:
         SourceError: another commit made it, or its log is gone.
@@ -379,12 +388,12 @@ def require_commit(pipeline: Pipeline, version: int, commit: str | None, otherwi
     table = pipeline.table("batch")
     actual = commit_hash(pipeline.spark, table, version)
     if actual is None:
-        raise version_gone(table, version)
+        raise refusal(None)
     if actual != commit:
-        raise SourceError(
+        raise refusal(
             f"{table}: its version {version} was made by commit {actual[:8]}, expected {commit[:8]}: the"
             " table was replaced, or restored from a copy and written to since, so nothing was changed. This"
-            f" version {otherwise}"
+            " version"
         )
 
 

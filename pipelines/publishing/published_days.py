@@ -1,5 +1,6 @@
 """The days that publishing has settled: what is on the topic of them is what the batch layer has."""
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -13,7 +14,15 @@ from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import replace_rows, small_rows
 from pipelines.delta.tables import conform
 from pipelines.durations import days_in_a_row
-from pipelines.ledger.certifications import Verdict, certified_in, history, newest_certified, require_commit
+from pipelines.errors import SourceError
+from pipelines.ledger.certifications import (
+    Verdict,
+    certified,
+    certified_in,
+    history,
+    newest_certified,
+    require_commit,
+)
 from pipelines.ledger.ops_tables import PUBLISHED_DAYS, rows_of
 from pipelines.message_texts import first_items
 from pipelines.publishing.publications import publications
@@ -22,10 +31,13 @@ from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import literal
 
 _RUNS_TOLD: Final = 3
-_ANOTHER: Final = (
-    "is not the one from which days were published. Publish again from the beginning: docs/publishing.md,"
-    " 'When versions are gone'"
-)
+_AGAIN: Final = "Publish again from the beginning: docs/publishing.md, 'When versions are gone'"
+
+_log = logging.getLogger(__name__)
+
+
+class TopicOfAnotherTable(SourceError):
+    """Days were published from another batch table than the one at hand. Exit code 4."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +66,10 @@ class Settled:
         state = certified_in(ledger)
         if state is None or state.version <= self.version:
             return None
-        certified = newest_certified(ledger)
+        newest = newest_certified(ledger)
         return Settled(
             state.version,
-            tuple(day for day, verdict in certified.items() if verdict.batch_version > self.version),
+            tuple(day for day, verdict in newest.items() if verdict.batch_version > self.version),
             state.commit,
         )
 
@@ -77,7 +89,8 @@ def settled_before(pipeline: Pipeline, query: str, batch: int) -> Settled:
         batch: the number of the micro-batch.
 
     Raises:
-        SourceError: they were settled by another batch table than the one at hand.
+        TopicOfAnotherTable: they were settled by another batch table than the one at hand.
+        SourceError: the certified version is gone, or is not that of this batch table.
     """
     if not PUBLISHED_DAYS.exists(pipeline):
         return Settled()
@@ -87,8 +100,25 @@ def settled_before(pipeline: Pipeline, query: str, batch: int) -> Settled:
     last = max(day_rows, key=lambda row: row["batch_version"], default=None)
     if last is None:
         return Settled()
-    require_commit(pipeline, last["batch_version"], last["batch_commit"], _ANOTHER)
-    return Settled(last["batch_version"], tuple(row["day"] for row in day_rows), last["batch_commit"])
+    settled = Settled(last["batch_version"], tuple(row["day"] for row in day_rows), last["batch_commit"])
+    _require_followed(pipeline, settled)
+    return settled
+
+
+def _require_followed(pipeline: Pipeline, settled: Settled) -> None:
+    """Make sure that the batch table has the version that the topic follows, made by the same commit."""
+
+    def refusal(found: str | None) -> SourceError:
+        # If readers lack what is certified, that is restored first, and the topic may follow it then.
+        certified(pipeline)
+        if found is not None:
+            return TopicOfAnotherTable(f"{found} is not the one from which days were published. {_AGAIN}")
+        return TopicOfAnotherTable(
+            f"{pipeline.table('batch')}: its log has no version {settled.version}, from which days were"
+            f" published: the table was restored from an older copy, or its log was deleted. {_AGAIN}"
+        )
+
+    require_commit(pipeline, settled.version, settled.commit, refusal)
 
 
 def settled_so_far(pipeline: Pipeline) -> Settled | None:
@@ -103,10 +133,24 @@ def waiting(pipeline: Pipeline) -> list[Verdict]:
     There are none while no stream publishes the pipeline, or if publishing is no longer configured.
     """
     settled = settled_so_far(pipeline) if pipeline.config.publish else None
-    if settled is None:
-        return []
-    certified = (verdict for verdict in history(pipeline) if verdict.status == "certified")
-    return [verdict for verdict in certified if verdict.batch_version > settled.version]
+    return [] if settled is None else _certified_since(pipeline, settled)
+
+
+def may_wait(pipeline: Pipeline) -> list[Verdict]:
+    """Return what is `waiting`; if days were published from another batch table, all that is certified.
+
+    Nobody knows then what publishing still needs, which is no reason to stop what only has to keep it.
+    """
+    try:
+        return waiting(pipeline)
+    except TopicOfAnotherTable as error:
+        _log.warning("what publishing may still need is kept, since its stream is refused: %s", error)
+        return _certified_since(pipeline, Settled())
+
+
+def _certified_since(pipeline: Pipeline, settled: Settled) -> list[Verdict]:
+    verdicts = (verdict for verdict in history(pipeline) if verdict.status == "certified")
+    return [verdict for verdict in verdicts if verdict.batch_version > settled.version]
 
 
 def unsent(pipeline: Pipeline, topic_id: str) -> list[date]:

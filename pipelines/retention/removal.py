@@ -14,7 +14,7 @@ from pipelines.delta.io import days_condition, read, small_rows
 from pipelines.delta.tables import exists
 from pipelines.ledger.certifications import Certified, Verdict, certified, verdicts
 from pipelines.ledger.retention_properties import first_complete_day, speed_from
-from pipelines.publishing.published_days import waiting
+from pipelines.publishing.published_days import may_wait
 from pipelines.records.send_time import sent_by
 from pipelines.retention.blockers import first_unread, first_unresolved, records_of_days
 from pipelines.retention.removal_terms import (
@@ -118,7 +118,7 @@ class SparkRetentionLake:
 
     def days_to_publish(self) -> list[date]:
         """Return days that were certified, of which `publish_stream` has not sent the changes."""
-        return [verdict.day for verdict in waiting(self.pipeline)]
+        return [verdict.day for verdict in may_wait(self.pipeline)]
 
     def speed_from(self) -> date | None:
         """Return the first day of which the speed layer has all rows, or None if it never lost any."""

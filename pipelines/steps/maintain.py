@@ -34,7 +34,7 @@ from pipelines.ledger.index_folding import fold_index
 from pipelines.ledger.leases import Lease, backfill_lease, lease
 from pipelines.ledger.ops_tables import OPS_TABLES, rows_of
 from pipelines.nightly.recovery import back_to_certified, holds_certified
-from pipelines.publishing.published_days import Settled, settled_so_far, waiting
+from pipelines.publishing.published_days import Settled, TopicOfAnotherTable, may_wait, settled_so_far
 from pipelines.retention.removal import SparkRetentionLake
 from pipelines.retention.removal_terms import Removal
 from pipelines.retention.upkeep_run import Looked, TableFiles, UpkeepFinding, upkeep_under_lease
@@ -246,9 +246,12 @@ def _publisher_is_behind(work: _Work) -> bool:
 def _corrections_are_behind(work: _Work) -> bool:
     """Return whether publish_stream, if configured, has yet to publish what was certified that long ago."""
     pipeline = work.pipeline
-    if not waiting(pipeline):
+    if not may_wait(pipeline):
         return False
-    settled = settled_so_far(pipeline) or Settled()
+    try:
+        settled = settled_so_far(pipeline) or Settled()
+    except TopicOfAnotherTable:
+        return True
     # What the topic follows loses files from the next commit on, long before a verdict is given.
     return committed_at(pipeline.spark, pipeline.table("batch"), settled.version + 1) < work.oldest_kept
 

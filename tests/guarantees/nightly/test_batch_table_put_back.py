@@ -7,13 +7,22 @@ from pathlib import Path
 import pytest
 from delta.tables import DeltaTable
 
+from pipelines.config.loader import load_config
 from pipelines.delta.event_tables import ensure_batch
 from pipelines.delta.table_properties import set_table_property
 from pipelines.delta.tables import version
 from pipelines.errors import SourceError
 from pipelines.ledger.certifications import certified, history
 from pipelines.publishing.publications import publications, record_publication
-from pipelines.publishing.published_days import Settled, record_settled, settled_before
+from pipelines.publishing.published_days import (
+    Settled,
+    TopicOfAnotherTable,
+    record_settled,
+    settled_before,
+    settled_so_far,
+)
+from pipelines.retention.upkeep_run import KeptFiles
+from pipelines.spark.session import forget_tables
 from pipelines.steps.maintain import maintain
 from pipelines.steps.serving import read_serving
 from pipelines.steps.validate import validate
@@ -42,6 +51,14 @@ def table_made_anew(lake: Lake, _: Path) -> None:
     ensure_batch(lake.pipeline)
 
 
+def settle(lake: Lake) -> Settled:
+    """Let a stream have settled what is certified."""
+    newest = max(history(lake.pipeline), key=lambda verdict: verdict.batch_version)
+    settled = Settled(newest.batch_version, (ONE, TWO), newest.batch_commit)
+    record_settled(lake.pipeline, "query", 0, settled)
+    return settled
+
+
 @pytest.mark.parametrize(
     "accident", [restored_copy, pytest.param(table_made_anew, marks=pytest.mark.thorough)]
 )
@@ -66,10 +83,9 @@ def test_days_of_another_batch_table_are_not_read_as_certified(
             reads()
     assert history(lake.pipeline) == before
 
-    # Nor are they taken for what publishing has sent.
-    commit = max(before, key=lambda verdict: verdict.batch_version).batch_commit
-    record_settled(lake.pipeline, "query", 0, Settled(at, (ONE, TWO), commit))
-    with pytest.raises(SourceError, match="is not the one from which days were published"):
+    # Nor are they taken for what publishing has sent; what readers lack is told first.
+    settle(lake)
+    with pytest.raises(SourceError, match=IS_ANOTHER):
         settled_before(lake.pipeline, "query", 1)
     for verdict in before:
         record_publication(lake.pipeline, verdict, "topic", "run")
@@ -85,3 +101,33 @@ def test_days_of_another_batch_table_are_not_read_as_certified(
     begin(lake, ONE)
     assert certified(lake.pipeline) is None
     assert lake.count("batch") == 0
+
+
+def test_a_topic_that_has_followed_what_was_certified_later_begins_anew_and_upkeep_goes_on(
+    certified_lake: Callable[[Nights], Lake], prepared_lake: PreparedLake, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake = certified_lake("two nights")
+    settled = settle(lake)
+    checkpoint = Path(lake.config.checkpoint("publish"))
+    (checkpoint / "commits").mkdir(parents=True)
+    (checkpoint / "metadata").write_text('{"id":"query"}')
+    (checkpoint / "commits/0").write_text("v1\n{}")
+    publishing = load_config("flights", environ={}, settings=["publish.topic=out"]).publish
+    lake.config = lake.config.model_copy(update={"publish": publishing})
+    # As the runbook says, both from one backup.
+    for table in (lake.config.table("batch"), lake.config.ops_table("certifications")):
+        shutil.rmtree(table)
+        shutil.copytree(prepared_lake.table("one night", lake, table), table)
+    forget_tables()
+    assert certified(lake.pipeline) is not None
+
+    again = "from which days were published.*Publish again from the beginning"
+    with pytest.raises(TopicOfAnotherTable, match=f"its log has no version {settled.version}, {again}"):
+        settled_so_far(lake.pipeline)
+    done = maintain(lake.pipeline, "upkeep", dry_run=False, vacuum_now=True)
+    assert KeptFiles("batch") in done.findings
+    assert "its log has no version" in caplog.text
+    write_until(lake, settled.version)
+    with pytest.raises(TopicOfAnotherTable, match=f"was replaced.* is not the one {again}"):
+        settled_so_far(lake.pipeline)
+    assert certified(lake.pipeline) is not None
