@@ -146,8 +146,8 @@ def forget_and_rebuild(pipeline: Pipeline, run_id: str, search: Search, *, dry_r
     if dry_run:
         return ForgetResult(forgotten, Rebuild({}), [])
     done = rebuild(pipeline, run_id, forgotten.days, "forgotten")
-    refreshed = refresh_readers_or_warn(pipeline) if done.verdicts or forgotten.final else []
-    return ForgetResult(forgotten, done, [*done.warnings, *refreshed])
+    # Also where nothing is found: a run before, which died after its verdicts, may have left them behind.
+    return ForgetResult(forgotten, done, [*done.warnings, *refresh_readers_or_warn(pipeline)])
 
 
 @dataclass(frozen=True)

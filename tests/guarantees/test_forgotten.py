@@ -36,9 +36,11 @@ from pipelines.steps import speed as speed_layer
 from pipelines.steps.forget import Forgotten, ForgottenCounts
 from pipelines.steps.maintain import maintain
 from pipelines.steps.nightly import nightly
+from pipelines.steps.serving_table import refresh_table
 from pipelines.steps.speed import SpeedCounts
 from pipelines.steps.validate import validate
 from tests.support.accidents import dying
+from tests.support.engines import rows_of
 from tests.support.forgotten_lakes import (
     ASKED,
     DECIDED,
@@ -145,6 +147,9 @@ def test_a_run_that_dies_anywhere_is_completed_by_the_next_and_upkeep_removes_wh
     lake.ingest([of(1, 1)])
     stream(lake)
     run(lake, ONE)
+    serving = lake.config.serving.model_copy(update={"table": True})
+    lake.config = lake.config.model_copy(update={"serving": serving})
+    refresh_table(lake.pipeline)
     samples = read(lake.spark, lake.config.ops_table("layer_samples"))
     results = read(lake.spark, lake.config.ops_table("validation_results")).where("result IS NOT NULL")
     assert not samples.isEmpty()
@@ -165,11 +170,16 @@ def test_a_run_that_dies_anywhere_is_completed_by_the_next_and_upkeep_removes_wh
     dies_at(Point.ROWS_DELETED)
     # As it is left where the process dies before the table refuses changes again.
     set_table_property(lake.spark, lake.config.table("bronze"), "delta.appendOnly", "false")
+    counted, _ = forget_key(lake, "flight=1", dry_run=True)
+    assert counted.counts == ForgottenCounts(bronze=0, quarantine=0, speed=0, batch=1)
+    dies_at(Point.VERDICTS_WRITTEN)
+    # Readers of the lake have lost it, and those of the serving table have not.
+    assert served(lake) == [2]
     found, told = forget_key(lake, "flight=1")
-    assert (found.counts, told["days"]) == (
-        ForgottenCounts(bronze=0, quarantine=0, speed=0, batch=1),
-        {"2013-01-01": "certified"},
-    )
+    assert (found.counts, told["days"]) == (ForgottenCounts(bronze=0, quarantine=0, speed=0, batch=0), {})
+    assert rows_of(lake.config.serving_table) == [(ONE, 2)]
+    verdict = history(lake.pipeline)[-1]
+    assert (verdict.day, verdict.status, verdict.cause) == (ONE, "certified", "forgotten")
     assert table_property(lake.spark, lake.config.table("bronze"), "delta.appendOnly") == "true"
     assert served(lake) == [2]
     assert read(lake.spark, lake.config.ops_table("layer_samples")).isEmpty()
