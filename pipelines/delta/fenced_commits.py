@@ -16,6 +16,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.delta.commits import commit_at
+from pipelines.delta.conflicts import retry_conflicts
 from pipelines.delta.epochs import Commit, Stamp
 from pipelines.delta.fencing import (
     Restored,
@@ -80,6 +81,26 @@ def claim(spark: SparkSession, table: str, stamp: Stamp) -> int:
         InfrastructureError: others, who hold no epoch, wrote to the table at each try.
     """
     return claim_table(_Table(spark, table), stamp)
+
+
+def commit_nothing(spark: SparkSession, table: str, note: str) -> int:
+    """Make the next version of a table, with the same rows, whoever has claimed it; return the version.
+
+    Args:
+        spark: the session.
+        table: the path of a Delta table.
+        note: kept in the commit, as `userMetadata`.
+
+    Raises:
+        InfrastructureError: others wrote to the table at each try.
+    """
+
+    def commit() -> int:
+        transaction = Transaction(spark, table)
+        transaction.require_table()
+        return transaction.commit_unfenced([], note, "Append")
+
+    return retry_conflicts(table, commit)
 
 
 def append_fenced(rows: DataFrame, table: str, stamp: Stamp) -> int:

@@ -1,7 +1,7 @@
 """How far a stream has read the table before it, from its checkpoint."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
 from typing import Any, Final
@@ -16,7 +16,13 @@ from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import shape, small_frame, version
 from pipelines.records.decode import RECORD_ID
 from pipelines.records.watermark import HELD_BACK
-from pipelines.spark.checkpoints import damaged_file_error, offsets_of, query_files, sources_of
+from pipelines.spark.checkpoints import (
+    QueryFiles,
+    damaged_file_error,
+    offsets_of,
+    query_files,
+    sources_of,
+)
 from pipelines.spark.pipeline import Pipeline
 
 _FILE: Final = "_file"
@@ -113,10 +119,9 @@ def first_unread_version(pipeline: Pipeline, query: TableQuery = "speed") -> int
         The version, which may not be there yet; None if the stream has not come to the end of what it found
         when it began, or has never run.
     """
-    checkpoint = pipeline.checkpoint(query)
-    done = query_files(pipeline.spark, checkpoint).next_batch - 1
-    offsets = offsets_of(pipeline.spark, checkpoint, done) if done >= 0 else None
-    first = positions_of(offsets, f"{checkpoint}/offsets/{done}")[0] if offsets else None
+    done = query_files(pipeline.spark, pipeline.checkpoint(query)).next_batch - 1
+    positions = positions_after(pipeline, query, done)
+    first = positions[0] if positions else None
     return None if first is None or first.is_start else first.version
 
 
@@ -131,16 +136,18 @@ def start_version(pipeline: Pipeline, batch: int | None = None) -> int | None:
         The version; the newest for a query that has not begun. None if the micro-batch comes to the end of
         that version, or was after it.
     """
-    spark = pipeline.spark
-    checkpoint = pipeline.checkpoint("speed")
     if batch is None:
-        files = query_files(spark, checkpoint)
-        batch = files.next_batch - 1 if files.in_flight is None else files.in_flight
+        batch = last_begun(query_files(pipeline.spark, pipeline.checkpoint("speed")))
     if batch < 0:
-        return version(spark, pipeline.table("bronze"))
-    offsets = offsets_of(spark, checkpoint, batch)
-    position = positions_of(offsets, f"{checkpoint}/offsets/{batch}")[0] if offsets else None
+        return version(pipeline.spark, pipeline.table("bronze"))
+    positions = positions_after(pipeline, "speed", batch)
+    position = positions[0] if positions else None
     return position.version if position and position.is_start else None
+
+
+def last_begun(files: QueryFiles) -> int:
+    """Return the number of the last micro-batch that a query has begun; -1 if it has begun none."""
+    return files.next_batch - 1 if files.in_flight is None else files.in_flight
 
 
 @dataclass(frozen=True)
@@ -151,16 +158,37 @@ class Position:
         version: the version that it reads, or the next one.
         is_start: whether that is the version that it began with, of which it reads all rows.
         is_whole: whether it has read all versions before that one, and nothing of it.
+        table_id: the id that Delta gave the table.
     """
 
     version: int
     is_start: bool
     is_whole: bool
+    table_id: str | None = field(default=None, compare=False)
 
     @property
     def last(self) -> int:
         """The last version of which it has read something."""
         return self.version if self.is_start or not self.is_whole else self.version - 1
+
+
+def positions_after(pipeline: Pipeline, query: TableQuery, batch: int) -> list[Position | None] | None:
+    """Return how far a query has read each of its tables at the end of a micro-batch.
+
+    Args:
+        pipeline: The pipeline.
+        query: the query.
+        batch: the number of the micro-batch, which may be in flight.
+
+    Returns:
+        See `positions_of`; None if there is no such micro-batch, or the checkpoint no longer knows it.
+
+    Raises:
+        SourceError: the file that says so is damaged.
+    """
+    checkpoint = pipeline.checkpoint(query)
+    offsets = offsets_of(pipeline.spark, checkpoint, batch) if batch >= 0 else None
+    return None if offsets is None else positions_of(offsets, f"{checkpoint}/offsets/{batch}")
 
 
 # Delta counts the files of a version from 0 on; -1 and below stand before the first.
@@ -190,4 +218,5 @@ def _position(offset: dict[str, Any], path: str) -> Position:
         raise damaged_file_error(
             path, "reservoirVersion, index and isStartingVersion of each source, as Delta has them"
         )
-    return Position(version, is_start, not is_start and index < _FIRST_FILE)
+    whole = not is_start and index < _FIRST_FILE
+    return Position(version, is_start, whole, offset.get("reservoirId"))

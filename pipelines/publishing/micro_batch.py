@@ -15,7 +15,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import around
 from pipelines.delta.event_tables import events_schema
 from pipelines.delta.io import on_days, small_rows
-from pipelines.delta.stream_position import Position, positions_of
+from pipelines.delta.stream_position import Position, positions_after
 from pipelines.delta.tables import conform, small_frame
 from pipelines.delta.time_travel import read_kept
 from pipelines.errors import SourceError
@@ -31,7 +31,7 @@ from pipelines.publishing.corrections import (
 from pipelines.publishing.publications import publications, unfinished
 from pipelines.publishing.published_days import Settled, record_settled, settled_before
 from pipelines.records.decode import COORDINATES, EVENT_DATE
-from pipelines.spark.checkpoints import damaged_file_error, offsets_of
+from pipelines.spark.checkpoints import damaged_file_error
 from pipelines.spark.pipeline import Pipeline
 
 _IS_VERDICT: Final = "_is_verdict"
@@ -54,6 +54,23 @@ def stream(pipeline: Pipeline) -> DataFrame:
         reader = reader.option("maxBytesPerTrigger", limit)
     events = reader.load(pipeline.table("speed"))
     return events.unionByName(verdicts.select(F.lit(True).alias(_IS_VERDICT)), allowMissingColumns=True)
+
+
+def source_positions(pipeline: Pipeline, batch: int) -> tuple[Position | None, Position | None]:
+    """Return how far a micro-batch of `stream` goes in the speed layer, and in the ledger of verdicts.
+
+    Raises:
+        SourceError: the file that says so is damaged.
+    """
+    checkpoint = pipeline.checkpoint("publish")
+    positions = positions_after(pipeline, "publish", batch)
+    if positions is None:
+        raise RuntimeError(f"micro-batch {batch} has no offsets in its checkpoint")
+    if len(positions) != _SOURCES:
+        raise damaged_file_error(f"{checkpoint}/offsets/{batch}", f"{_SOURCES} sources")
+    # In the order of the union that `stream` makes.
+    events, verdicts = positions
+    return events, verdicts
 
 
 @dataclass(frozen=True)
@@ -176,15 +193,7 @@ class BatchMaker:
         return _Settling(before, newer)
 
     def _positions(self, batch: int) -> tuple[Position | None, int | None]:
-        checkpoint = self.pipeline.checkpoint("publish")
-        text, path = offsets_of(self.pipeline.spark, checkpoint, batch), f"{checkpoint}/offsets/{batch}"
-        if text is None:
-            raise RuntimeError(f"micro-batch {batch} has no offsets in its checkpoint")
-        positions = positions_of(text, path)
-        if len(positions) != _SOURCES:
-            raise damaged_file_error(path, f"{_SOURCES} sources")
-        # In the order of the union that `stream` makes.
-        events, verdicts = positions
+        events, verdicts = source_positions(self.pipeline, batch)
         return events, verdicts.last if verdicts else None
 
     def _forgotten(self, batch: int, events: Position | None) -> DataFrame | None:

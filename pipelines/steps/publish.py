@@ -47,6 +47,7 @@ from pipelines.publishing.published_days import (
     unsent,
     waiting,
 )
+from pipelines.publishing.restored_ledger import bring_ledger_forward
 from pipelines.publishing.settings import settings_of, sink_of, values_of, writing_sink
 from pipelines.publishing.transactional_sink import Published, Publisher, TransactionalSink
 from pipelines.registry.event_schema import AvroValues
@@ -105,6 +106,7 @@ def publish(pipeline: Pipeline, *, once: bool) -> PublishedStream:
     forget_unknown(pipeline)
     # Refused before anything is sent, if the batch layer is not the one that was published.
     settled_so_far(pipeline)
+    bring_ledger_forward(pipeline)
     maker = BatchMaker(pipeline, publishes.topic_id)
     job = _Job(pipeline, publishes, maker, avro)
     _log.info("publishing %s to topic %s in %d slots", pipeline.table("speed"), sink.topic, sink.slots)

@@ -16,13 +16,16 @@ from pyspark.sql import SparkSession
 from pipelines.cli.maintain import summary_of
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import days_of
+from pipelines.delta.tables import version
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.fault_points import Point, armed
+from pipelines.ledger.leases import lease
 from pipelines.lineage.key_filter import asked_key
 from pipelines.lineage.searches import OfKey
 from pipelines.publishing.cluster import asking, read_slot_progress
 from pipelines.publishing.published_days import waiting
 from pipelines.publishing.settings import sink_of
+from pipelines.spark.session import forget_tables
 from pipelines.steps.forget import forget_and_rebuild
 from pipelines.steps.maintain import maintain
 from pipelines.steps.publish_days import publish_days
@@ -270,6 +273,39 @@ def test_after_a_checkpoint_was_restored_the_topic_comes_to_the_same(make: Calla
     send(lake)
     is_what_readers_find(lake)
     assert told(lake)[(1, "changed")] == 1
+
+
+@pytest.mark.thorough
+def test_after_the_ledger_of_verdicts_was_restored_the_topic_comes_to_the_same(
+    make: Callable[..., Lake],
+) -> None:
+    lake = make()
+    ledger, backup = Path(lake.config.ops_table("certifications")), Path(f"{lake.config.root}/backup")
+    lake.ingest_and_enter([on(1, 1), on(2, 2), on(3, 3)])
+    send(lake)
+
+    def claim(times: int) -> None:
+        """Commits to the ledger, as runs of all pipelines do."""
+        for _ in range(times):
+            with lease(lake.pipeline, "run"):
+                pass
+
+    # A night makes two commits. The new ledger comes to fewer than were read of the old one, or as many.
+    for day, number, claims in ((ONE, 4, 0), (TWO, 5, 1)):
+        shutil.copytree(ledger, backup)
+        claim(3)
+        send(lake)
+        read = version(lake.spark, str(ledger))
+        shutil.rmtree(ledger)
+        backup.rename(ledger)
+        forget_tables()
+        lake.ingest([on(day.day, number)])
+        night(lake, day)
+        claim(claims)
+        assert version(lake.spark, str(ledger)) == read - 1 + claims
+        assert send(lake) == 1
+        is_what_readers_find(lake)
+    assert told(lake) == Counter([(1, None), (2, None), (3, None), (4, "added"), (5, "added")])
 
 
 @pytest.mark.thorough
