@@ -34,10 +34,12 @@ from pipelines.ledger.index_folding import fold_index
 from pipelines.ledger.leases import Lease, backfill_lease, lease
 from pipelines.ledger.ops_tables import OPS_TABLES, rows_of
 from pipelines.nightly.recovery import back_to_certified, holds_certified
+from pipelines.publishing.micro_batch import source_positions
 from pipelines.publishing.published_days import Settled, TopicOfAnotherTable, may_wait, settled_so_far
 from pipelines.retention.removal import SparkRetentionLake
 from pipelines.retention.removal_terms import Removal
 from pipelines.retention.upkeep_run import Looked, TableFiles, UpkeepFinding, upkeep_under_lease
+from pipelines.spark.checkpoints import query_files
 from pipelines.spark.pipeline import Pipeline
 
 _HOUR: Final = timedelta(hours=1)
@@ -240,7 +242,22 @@ def _publisher_is_behind(work: _Work) -> bool:
     if unread is None:
         return True
     has_read = changes_nothing(spark, table, unread - 1, version(spark, table))
-    return not has_read and committed_at(spark, table, unread) < work.oldest_kept
+    is_unread_old = not has_read and committed_at(spark, table, unread) < work.oldest_kept
+    return is_unread_old or _batch_in_flight_reads_old_files(work, table)
+
+
+def _batch_in_flight_reads_old_files(work: _Work, speed: str) -> bool:
+    """Return whether a micro-batch in flight may read files that were removed that long ago.
+
+    It reads the speed layer at the version that it was planned with, also when it is tried again.
+    """
+    pipeline = work.pipeline
+    batch = query_files(pipeline.spark, pipeline.checkpoint("publish")).in_flight
+    position = None if batch is None else source_positions(pipeline, batch)[0]
+    if position is None or position.last >= version(pipeline.spark, speed):
+        return False
+    # Also a commit that changes no row has removed files, if it put small ones together.
+    return committed_at(pipeline.spark, speed, position.last + 1) < work.oldest_kept
 
 
 def _corrections_are_behind(work: _Work) -> bool:

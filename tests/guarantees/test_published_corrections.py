@@ -25,6 +25,7 @@ from pipelines.lineage.searches import OfKey
 from pipelines.publishing.cluster import asking, read_slot_progress
 from pipelines.publishing.published_days import waiting
 from pipelines.publishing.settings import sink_of
+from pipelines.retention.upkeep_run import KeptFiles
 from pipelines.spark.session import forget_tables
 from pipelines.steps.forget import forget_and_rebuild
 from pipelines.steps.maintain import maintain
@@ -235,8 +236,8 @@ def test_a_settled_day_is_settled_once_whatever_is_certified_before_the_next_try
     make: Callable[..., Lake],
 ) -> None:
     lake = make()
-    lake.ingest([on(1, 1), on(2, 2)])
-    stream(lake)
+    lake.ingest_and_enter([on(1, 1), on(2, 2)])
+    lake.ingest_and_enter([on(1, 6)])
     send(lake)
     lake.ingest([on(1, 3)])
     night(lake, ONE)
@@ -244,11 +245,17 @@ def test_a_settled_day_is_settled_once_whatever_is_certified_before_the_next_try
         send(lake)
     # Nothing of it was sent, so upkeep still waits for it.
     assert [verdict.day for verdict in waiting(lake.pipeline)] == [ONE]
+    before = version(lake.spark, lake.config.table("speed"))
+    done = maintain(lake.pipeline, "upkeep", dry_run=False, vacuum_now=True)
+    # It put files together, and keeps the small ones, which the micro-batch reads.
+    assert version(lake.spark, lake.config.table("speed")) == before + 1
+    assert {KeptFiles("speed"), KeptFiles("batch")} <= {*done.findings}
     lake.ingest([on(1, 4, sent=LATER), on(2, 5)])
     night(lake, TWO)
     send(lake)
     is_what_readers_find(lake)
-    assert told(lake) == Counter([(1, None), (2, None), (3, "added"), (4, "added"), (5, "added")])
+    new: list[tuple[int, str | None]] = [(1, None), (2, None), (6, None)]
+    assert told(lake) == Counter([*new, (3, "added"), (4, "added"), (5, "added")])
 
 
 @pytest.mark.thorough
