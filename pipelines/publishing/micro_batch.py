@@ -165,22 +165,36 @@ class BatchMaker:
         outgoing = outgoing.withColumn(CORRECTION, F.lit(None).cast("string"))
         gone = self._forgotten(batch, events)
         if gone is not None:
-            outgoing = _without(outgoing, gone).unionByName(
-                self._taken_back(_without(gone, came), after, events)
+            outgoing = _without(outgoing, gone)
+        if newer is not None:
+            # Of days that were certified before the stream began only whole ones were published.
+            published, days = (
+                (self._published(settling, came, events, gone), newer.days)
+                if batch
+                else self._published_whole(newer)
             )
-        if newer is None:
-            return outgoing
-        # Of days that were certified before the stream began only whole ones were published.
-        published, days = (
-            (self._published(settling, came, events, gone), newer.days)
-            if batch
-            else self._published_whole(newer)
+            corrected = self._corrected(published, days, after, events)
+            if self.pipeline.horizon:
+                # One that has come for an unsettled day may stand for one that a settled day has lost.
+                outgoing = _without(outgoing, corrected)
+            outgoing = outgoing.unionByName(corrected)
+        return (
+            outgoing if gone is None else self._and_taken_back(outgoing, _without(gone, came), after, events)
         )
-        corrected = self._corrected(published, days, after, events)
-        if self.pipeline.horizon:
-            # One that has come for an unsettled day may stand for one that a settled day has lost.
-            outgoing = _without(outgoing, corrected)
-        return outgoing.unionByName(corrected)
+
+    def _and_taken_back(
+        self, outgoing: DataFrame, gone: DataFrame, after: Settled, events: Position | None
+    ) -> DataFrame:
+        """Return what is sent, and the corrections for forgotten rows."""
+        taken_back = self._taken_back(gone, after, events)
+        if not self.pipeline.horizon:
+            return outgoing.unionByName(taken_back)
+        # An event may be sent again for another day. In which order its records come nobody can tell.
+        sent = outgoing.where(f"{CORRECTION} IS NULL OR {CORRECTION} <> 'removed'").drop(CORRECTION)
+        replaced = replace_removed(
+            taken_back, sent, sent.limit(0), self.pipeline.contract, self.pipeline.horizon
+        )
+        return _without(outgoing, replaced).unionByName(replaced)
 
     def _settle(self, query: str, batch: int, events: Position | None, verdicts: int | None) -> _Settling:
         before = settled_before(self.pipeline, query, batch)
