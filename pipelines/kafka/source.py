@@ -35,8 +35,11 @@ def client_options(kafka: KafkaConfig, *, show_secrets: bool = True) -> dict[str
 
 
 def source_format(kafka: KafkaConfig) -> str:
-    """Return the name of the source; a checkpoint of one is read by the other."""
-    return "rack-aware-kafka" if kafka.rack.assigns_partitions else "kafka"
+    """Return the name of the source; a checkpoint of one is read by the other, and by Spark's own `kafka`.
+
+    Both are that one, which alone fails for ever on a timestamp that Spark cannot hold.
+    """
+    return "rack-aware-kafka" if kafka.rack.assigns_partitions else "any-timestamp-kafka"
 
 
 def rack_options(kafka: KafkaConfig) -> dict[str, str]:

@@ -19,11 +19,13 @@ def racks(config: KafkaConfig) -> dict[str, str]:
 
 def test_without_a_word_of_racks_the_source_is_spark_s_own() -> None:
     assert kafka("kafka.rack.mode=off") == kafka()
-    assert source_format(kafka()) == "kafka"
+    assert source_format(kafka()) == "any-timestamp-kafka"
     assert racks(kafka()) == {}
 
 
-@pytest.mark.parametrize(("mode", "source"), [("client", "kafka"), ("placement", "rack-aware-kafka")])
+@pytest.mark.parametrize(
+    ("mode", "source"), [("client", "any-timestamp-kafka"), ("placement", "rack-aware-kafka")]
+)
 def test_each_executor_takes_its_rack_from_its_own_environment(mode: str, source: str) -> None:
     config = kafka(f"kafka.rack.mode={mode}", "kafka.rack.variable=ZONE")
     assert source_format(config) == source

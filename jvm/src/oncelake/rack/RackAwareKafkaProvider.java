@@ -17,7 +17,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The source `rack-aware-kafka`: Spark's own source `kafka`, whose ranges are read by executors in a rack
+ * The source `rack-aware-kafka`: {@link AnyTimestampKafkaProvider}, whose ranges are read by executors in a rack
  * that holds a replica. All options are those of `kafka`, and so are checkpoints; one is added,
  * `rackRefreshSeconds`: how often to ask where replicas are.
  */
@@ -25,7 +25,7 @@ public final class RackAwareKafkaProvider implements TableProvider, DataSourceRe
   private static final Logger LOG = LoggerFactory.getLogger(RackAwareKafkaProvider.class);
   private static final String REFRESH = "rackRefreshSeconds";
 
-  private TableProvider kafka;
+  private final TableProvider kafka = new AnyTimestampKafkaProvider();
 
   @Override
   public String shortName() {
@@ -34,14 +34,14 @@ public final class RackAwareKafkaProvider implements TableProvider, DataSourceRe
 
   @Override
   public StructType inferSchema(CaseInsensitiveStringMap options) {
-    return kafka().inferSchema(options);
+    return kafka.inferSchema(options);
   }
 
   @Override
   public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> options) {
     CaseInsensitiveStringMap given = new CaseInsensitiveStringMap(options);
     everySeconds(given);
-    Table table = kafka().getTable(schema, partitioning, options);
+    Table table = kafka.getTable(schema, partitioning, options);
     try {
       SparkInternals spark = SparkInternals.find();
       return (Table) Delegate.of(table, scans(spark, given));
@@ -49,14 +49,6 @@ public final class RackAwareKafkaProvider implements TableProvider, DataSourceRe
       LOG.warn("Placement by rack is left to Spark: {}", missing.getMessage());
       return table;
     }
-  }
-
-  /** Spark's own source; not before it is asked for, as Spark makes one of us for whatever source it looks for. */
-  private synchronized TableProvider kafka() {
-    if (kafka == null) {
-      kafka = SparkInternals.kafkaSource();
-    }
-    return kafka;
   }
 
   private static Delegate.Change scans(SparkInternals spark, CaseInsensitiveStringMap options) {

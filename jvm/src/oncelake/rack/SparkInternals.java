@@ -9,6 +9,8 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
+import org.apache.kafka.clients.consumer.ConsumerConfig;
+import org.apache.kafka.clients.consumer.ConsumerInterceptor;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.connector.catalog.TableProvider;
@@ -32,6 +34,7 @@ final class SparkInternals {
   private final Constructor<?> newRange;
   private final Constructor<?> newPlaced;
   private final int rangeAt;
+  private final int settingsAt;
   private final int locationAt;
   private final Method topicPartition;
   private final Method fromOffset;
@@ -48,9 +51,10 @@ final class SparkInternals {
     newRange = range.getConstructors()[0];
     newPlaced = PlacedPartition.class.getConstructors()[0];
     rangeAt = List.of(newPartition.getParameterTypes()).indexOf(range);
+    settingsAt = List.of(newPartition.getParameterTypes()).indexOf(Map.class);
     locationAt = List.of(newRange.getParameterTypes()).indexOf(Option.class);
-    if (rangeAt < 0 || locationAt < 0 || !Product.class.isAssignableFrom(partition)) {
-      throw new NoSuchMethodException("a range's preferred location");
+    if (rangeAt < 0 || settingsAt < 0 || locationAt < 0 || !Product.class.isAssignableFrom(partition)) {
+      throw new NoSuchMethodException("a range's preferred location, or the settings of its client");
     }
     range.getMethod("preferredLoc");
   }
@@ -67,7 +71,7 @@ final class SparkInternals {
       executors();
       return found;
     } catch (ReflectiveOperationException | LinkageError | RuntimeException missing) {
-      throw new IllegalStateException("this Spark has not what placement needs: " + missing, missing);
+      throw new IllegalStateException("this Spark's Kafka source is not as expected: " + missing, missing);
     }
   }
 
@@ -167,6 +171,22 @@ final class SparkInternals {
       Object[] placed = Arrays.copyOf(ofPartition, ofPartition.length + 1);
       placed[ofPartition.length] = locations;
       return (InputPartition) newPlaced.newInstance(placed);
+    } catch (ReflectiveOperationException failed) {
+      throw new IllegalStateException(failed);
+    }
+  }
+
+  /** The same partition of the plan, whose client has an interceptor; as it is if it is not of Spark's Kafka source. */
+  InputPartition intercepted(InputPartition partition, Class<? extends ConsumerInterceptor<?, ?>> interceptor) {
+    if (!newPartition.getDeclaringClass().isInstance(partition)) {
+      return partition;
+    }
+    try {
+      Object[] ofPartition = values((Product) partition);
+      Map<Object, Object> settings = new HashMap<>((Map<?, ?>) ofPartition[settingsAt]);
+      settings.put(ConsumerConfig.INTERCEPTOR_CLASSES_CONFIG, interceptor.getName());
+      ofPartition[settingsAt] = settings;
+      return (InputPartition) newPartition.newInstance(ofPartition);
     } catch (ReflectiveOperationException failed) {
       throw new IllegalStateException(failed);
     }
