@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 from pipelines.records.decode import BAD
 from pipelines.sql import name
 
-# What the driver takes at most, of all tasks together.
+# What the driver takes at most, of all tasks together; bytes of keys, values and headers.
 _MOST_ROWS: Final = 4_000
 _MOST_BYTES: Final = 32 * 1024 * 1024
 
@@ -39,7 +39,7 @@ class SetAside:
         Use it in one action, and once: each action takes the broken records out again.
         """
         row = F.struct(*(F.col(name(column)) for column in self._schema.names))
-        columns = (F.col(BAD).isNull(), row, F.col(f"{BAD}.value"), F.col(f"{BAD}.reason"))
+        columns = (F.col(BAD).isNull(), row, F.col(f"{BAD}.reason"))
         return Column(self._inner.takeOutUnless(*(column._jc for column in columns)))
 
     def count(self) -> int:

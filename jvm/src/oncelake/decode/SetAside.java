@@ -2,6 +2,7 @@ package oncelake.decode;
 
 import java.util.List;
 import java.util.Map;
+import java.util.stream.IntStream;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.Dataset;
@@ -12,6 +13,7 @@ import org.apache.spark.sql.functions;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.util.CollectionAccumulator;
+import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Takes the broken records out of a micro-batch while its events are written, so that it is computed once.
@@ -27,7 +29,7 @@ public final class SetAside {
 
   /**
    * @param mostRows how many records a task sends at most
-   * @param mostBytes how many bytes of values a task sends at most
+   * @param mostBytes how many bytes of keys, values and headers a task sends at most
    */
   public SetAside(SparkContext spark, int mostRows, long mostBytes) {
     this.rows = spark.collectionAccumulator();
@@ -41,12 +43,10 @@ public final class SetAside {
    *
    * @param isEvent whether a row is one; never null
    * @param row the whole row, as a struct
-   * @param value the record's value, as {@code binary}
    * @param reason why the record is broken; never null where the row is no event
    */
-  public Column takeOutUnless(Column isEvent, Column row, Column value, Column reason) {
-    Column size = functions.coalesce(functions.octet_length(value), functions.lit(0));
-    Column taken = functions.struct(row.as("row"), size.as("size"), reason.as("reason"));
+  public Column takeOutUnless(Column isEvent, Column row, Column reason) {
+    Column taken = functions.struct(row.as("row"), reason.as("reason"));
     return isEvent.or(
         functions
             .udf(new Taker(rows, counts, mostRows, mostBytes), DataTypes.BooleanType)
@@ -93,13 +93,35 @@ public final class SetAside {
 
     @Override
     public Boolean call(Row taken) {
-      counts.add(taken.getString(2));
-      sentBytes += taken.getInt(1);
+      counts.add(taken.getString(1));
+      Row row = taken.getStruct(0);
+      sentBytes += size(row);
       if (sentRows < mostRows && sentBytes <= mostBytes) {
         sentRows++;
-        rows.add(taken.getStruct(0));
+        rows.add(row);
       }
       return false;
+    }
+
+    /** The bytes and characters of a value, and of all within it: what else a row has is small. */
+    private static long size(Object value) {
+      if (value instanceof byte[] bytes) {
+        return bytes.length;
+      }
+      if (value instanceof String text) {
+        return text.length();
+      }
+      if (value instanceof Row row) {
+        return IntStream.range(0, row.length()).mapToLong(at -> size(row.get(at))).sum();
+      }
+      if (value instanceof scala.collection.Iterable<?> many) {
+        long sum = 0;
+        for (Object each : CollectionConverters.asJava(many)) {
+          sum += size(each);
+        }
+        return sum;
+      }
+      return 0;
     }
   }
 }
