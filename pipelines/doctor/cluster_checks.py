@@ -9,6 +9,7 @@ from pipelines.doctor.check_list import CheckRegistrar
 from pipelines.doctor.findings import Finding
 from pipelines.doctor.pipeline_facts import PipelineFacts, StreamFacts, TopicFacts
 from pipelines.durations import about
+from pipelines.kafka.dead_letters import HEADERS_SIZE
 from pipelines.kafka.setting_names import (
     CLEANUP,
     IN_SYNC,
@@ -278,12 +279,12 @@ _DEAD_LETTERS.register_probe_failure(
 def _dead_letters_fit(facts: PipelineFacts) -> Iterator[Finding]:
     topic, copies = _topic(facts).description, facts.dead_letters
     source, target = topic.number(LARGEST), copies.number(LARGEST) if copies else None
-    if copies and source is not None and target is not None and target < source:
+    if copies and source is not None and target is not None and target < source + HEADERS_SIZE:
         yield Finding(
             "warning",
             f"{LARGEST} is {target:,} for topic {copies.name}, and {source:,} for topic {topic.name}: a"
             " large broken record would stop speed_stream",
-            f"{source:,} at least, and some room for the headers",
+            f"{source + HEADERS_SIZE:,} at least: a copy has more headers than its record",
             f"raise {LARGEST} of topic {copies.name}",
         )
 

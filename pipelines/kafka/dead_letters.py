@@ -9,6 +9,11 @@ from pipelines.kafka.source import client_options
 
 _PREFIX: Final = "oncelake."
 _FOR_READERS: Final = "isolation.level"
+# By default a producer refuses what is above 1 MiB, and has no memory for what is above 32 MiB. How large a
+# record may be is the topic's to say; brokers take requests up to 100 MiB (`socket.request.max.bytes`).
+_ANY_SIZE: Final = {"max.request.size": "100000000", "buffer.memory": "110000000"}
+HEADERS_SIZE: Final = 2_048
+"""What the headers of a copy add to its record at most, in bytes, if no name is very long."""
 _HEADERS: Final = {
     "reason": "_reason",
     "column": "_column",
@@ -39,6 +44,7 @@ def send_dead_letters(broken: DataFrame, kafka: KafkaConfig, topic: str) -> None
     # A header of the record's own may be null; one of ours is left out where it has nothing to say.
     ours = f"filter(array({added}), h -> h.value IS NOT NULL)"
     headers = f"CASE WHEN headers IS NULL THEN {ours} ELSE concat(headers, {ours}) END AS headers"
-    options = {f"kafka.{key}": value for key, value in client_options(kafka).items() if key != _FOR_READERS}
+    client = {**_ANY_SIZE, **client_options(kafka)}
+    options = {f"kafka.{key}": value for key, value in client.items() if key != _FOR_READERS}
     rows = broken.selectExpr("key", "value", headers)
     rows.write.format("kafka").options(**options).option("topic", topic).save()

@@ -70,7 +70,7 @@ SOUND = PipelineFacts(
     NOW,
     runtime=RuntimeFacts("Java 17"),
     topic=TopicFacts(TOPIC, RACKED),
-    dead_letters=replace(TOPIC, name="broken"),
+    dead_letters=replace(TOPIC, name="broken", settings={**TOPIC.settings, "max.message.bytes": "1050636"}),
     store=StoreProbe(takes_over=False, is_clean=True, skew=timedelta(seconds=-1)),
     streams=STREAMS,
     logs=(),
@@ -318,6 +318,12 @@ CASES = [
         stream("ingest", replace(STREAMS["ingest"], read_until={1: 50, 2: 5})),
     ),
     Case("dead_letter_topic_is_there", "error", failed("dead_letters"), "does not answer"),
+    Case(
+        "dead_letters_fit",
+        "warning",
+        replace(SOUND, dead_letters=replace(TOPIC, name="broken")),
+        "1,048,588 for topic broken",
+    ),
     Case(
         "dead_letters_fit",
         "warning",

@@ -16,15 +16,18 @@ from tests.support.readers import messages_of
 def test_dead_letters_carry_the_record_and_its_reason(
     make_lake: Callable[..., Lake], small: DataContract, broker: str, topic: MakeTopic
 ) -> None:
-    name = topic()
+    name = topic(**{"max.message.bytes": str(5 * 1024 * 1024)})
     settings = (f"kafka.bootstrap_servers={broker}", f"quarantine.dead_letter_topic={name}")
     lake = make_lake(*settings, contract=small)
-    lake.ingest([on(1, 1), b"poison", on(1, 2, distance=-5.0)])
+    # By default a producer refuses the large one, whatever the topic takes.
+    large = b"~" * (3 * 1024 * 1024 // 2)
+    lake.ingest([on(1, 1), b"poison", on(1, 2, distance=-5.0), large])
     stream(lake)
     letters = sorted(messages_of(broker, name), key=lambda letter: letter.value or b"")
     headers = [letter.headers for letter in letters]
-    assert [letter.key for letter in letters] == [b"k", b"k"]
+    assert [letter.key for letter in letters] == [b"k", b"k", b"k"]
     assert letters[0].value == b"poison"
+    assert letters[2].value == large
     assert headers[0]["attempt"] == b"1"
     assert headers[0]["oncelake.reason"] == b"malformed_json"
     assert "oncelake.column" not in headers[0]
