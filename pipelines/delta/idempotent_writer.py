@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.delta.conflicts import TABLE_CHANGED, retry_conflicts
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.fenced_commits import commits_since
+from pipelines.delta.reset_fence import ResetFence
 from pipelines.delta.table_state import last_batch, recent_commits
 from pipelines.delta.transaction import StaleEpoch, Transaction
 from pipelines.errors import SourceError
@@ -57,12 +58,15 @@ class IdempotentWriter:
         begun: the micro-batch that an earlier try, of this run or of one before, may have written.
         rows: rows of the micro-batches before the last one.
         last: the last micro-batch and its rows.
+        fence: keeps out a run that was replaced by a reset of its checkpoint; None if a reset replaces the
+            table as well.
     """
 
     table: str
     begun: int | None
     rows: int = 0
     last: BatchRows | None = None
+    fence: ResetFence | None = None
 
     def append(self, rows: DataFrame, batch: int, count: int, **notes: int | None) -> bool:
         """Append a micro-batch, unless an earlier try has done so; one without rows is a commit, too.
@@ -120,17 +124,24 @@ class IdempotentWriter:
             notes: as in `append`.
 
         Raises:
-            SourceError: another query has written this micro-batch, or one after it, under the same id.
+            SourceError: another query has written this micro-batch, or one after it, under the same id; or
+                this run was replaced by another, see `fence`.
         """
         transaction = draft.transaction
         query = self.query(transaction.spark)
         noted = json.dumps({"query": query, "batch": batch, **notes, "try": str(uuid.uuid4())})
         try:
             with part_of_writing("commit"):
-                transaction.commit((), Stamp(query, batch, noted))
+                if self.fence:
+                    self.fence.guard(transaction)
+                version = transaction.commit((), Stamp(query, batch, noted))
+                if self.fence:
+                    self.fence.passed = version
         except StaleEpoch:
             # A store that lost its answer refuses the same commit when it is sent again.
             if not self.has_committed(transaction, noted):
+                if self.fence:
+                    self.fence.guard(Transaction(transaction.spark, self.table))
                 last = self.last_batch(transaction.spark, query)
                 raise self._another_run(last, query, batch) from None
         self._count(batch, draft.rows)

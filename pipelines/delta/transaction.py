@@ -80,9 +80,13 @@ class Transaction:
     def number_taken(self, application: str) -> int:
         """Return the last number taken of an application; the commit conflicts with a further one."""
         last = last_number(self.spark, self.table, self._inner.snapshot(), application)
-        # The other half of what `txnVersion` does: a number that another commits meanwhile is a conflict.
-        self._inner.readTxn().addOne(application)
+        self.conflict_with(application)
         return -1 if last is None else last
+
+    def conflict_with(self, application: str) -> None:
+        """Let the commit conflict with a number of an application that another commits meanwhile."""
+        # The other half of what `txnVersion` does.
+        self._inner.readTxn().addOne(application)
 
     def differences(self, at: int | None, days: Sequence[date]) -> tuple[list[File], list[File]]:
         """Return files that only a version has, and those that only the table has now, of some days or all.

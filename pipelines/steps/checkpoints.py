@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 from pipelines.config.streams import STREAMS, LakeQuery
 from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.delta.path_renaming import move_aside, timestamp_suffix
+from pipelines.delta.reset_fence import fence_off
 from pipelines.delta.tables import exists
 from pipelines.kafka.ingest_position import Continuation, continuation
 from pipelines.kafka.ingest_state import SparkIngestState
@@ -37,8 +38,9 @@ def reset_checkpoint(pipeline: Pipeline, run_id: str, query: LakeQuery) -> Check
     """Move the checkpoint of a stream aside, and what the stream would else write twice.
 
     The stream must not run. Ingest then begins after the last record of each partition in bronze, which is
-    looked up when it starts. The speed stream rebuilds speed layer and quarantine, from all of bronze.
-    Done twice, or again after it died, it does what is left.
+    looked up when it starts; a run of it that nobody knows of commits nothing any more. The speed stream
+    rebuilds speed layer and quarantine, from all of bronze. Done twice, or again after it died, it does
+    what is left.
 
     Args:
         pipeline: The pipeline.
@@ -68,6 +70,8 @@ def _reset_ingest(pipeline: Pipeline, run_id: str) -> CheckpointReset:
         begins = continuation(ingest) if exists(spark, pipeline.table("bronze")) else None
         checkpoint = pipeline.checkpoint("ingest")
         moved = _moved(spark, [checkpoint, note_path(checkpoint)])
+        # A run that nobody knows of may still be there. Without the note no other one begins.
+        fence_off(pipeline, run_id)
         write_note(spark, checkpoint, {BEGIN: "bronze"})
     return CheckpointReset("ingest", moved, begins)
 

@@ -16,6 +16,7 @@ from pipelines.delta.clocks import require_not_behind, require_order
 from pipelines.delta.idempotent_writer import IdempotentWriter
 from pipelines.delta.reader_position_check import require_not_read_ahead
 from pipelines.delta.record_tables import ensure_bronze
+from pipelines.delta.reset_fence import reset_fence
 from pipelines.delta.stream_check import check_ingest, note_tables
 from pipelines.delta.table_properties import (
     WHOLE_FROM,
@@ -93,12 +94,14 @@ def ingest(pipeline: Pipeline, *, once: bool) -> IngestResult:
     spark, config = pipeline.spark, pipeline.config
     require_not_retired(config.kafka)
     topic = find_topic(spark, config.kafka)
+    # Before the checkpoint is looked at, which a reset may move aside at any moment.
+    fence = reset_fence(pipeline)
     files = check_ingest(pipeline)
     start = prepare_start(_SparkIngestLake(pipeline, topic), files)
     starting_offsets = start.starting_offsets if start else None
     _log.info("reading topic %s, %d partitions", config.kafka.source_topic, topic.partitions)
     rack_traffic = RackTrafficMeter(spark, config.kafka) if config.kafka.rack.executor_variable else None
-    writer = IdempotentWriter(pipeline.table("bronze"), files.in_flight)
+    writer = IdempotentWriter(pipeline.table("bronze"), files.in_flight, fence=fence)
     with offsets_group(spark, config.kafka, config.offsets_group) as group:
         if group:
             group.request_commit(partial(_committed_ends, pipeline, starting_offsets))

@@ -24,7 +24,7 @@ GOOD = 1_357_041_600_000
 def send(broker: str, topic: str, *timestamps: int) -> None:
     producer = ordered_producer(broker)
     for n, timestamp in enumerate(timestamps):
-        headers = {"sent": str(timestamp)}
+        headers: dict[str, str | bytes | None] = {"sent": str(timestamp)}
         producer.produce(
             topic, flight(flight=n + 1), key="k", partition=0, timestamp=timestamp, headers=headers
         )

@@ -11,15 +11,20 @@ import pytest
 from delta.tables import DeltaTable
 
 from pipelines.cli.reconcile import message_of
+from pipelines.delta.idempotent_writer import IdempotentWriter
 from pipelines.delta.record_tables import ensure_bronze
+from pipelines.delta.reset_fence import reset_fence
 from pipelines.delta.tables import version
 from pipelines.errors import SourceError
+from pipelines.fault_points import Point, armed
+from pipelines.kafka.ingest_position import Continuation
 from pipelines.kafka.source import read_envelopes
 from pipelines.lineage.key_filter import asked_key
 from pipelines.lineage.searches import OfKey
+from pipelines.spark.streams import Trigger, each_batch
 from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.forget import forget
-from pipelines.steps.ingest import ingest
+from pipelines.steps.ingest import IngestJob, ingest
 from pipelines.steps.reconcile import RecordsMissing, reconcile
 from tests.support.delta_rows import rows_in
 from tests.support.kafka import MakeTopic, ordered_producer
@@ -62,6 +67,10 @@ class Source:
         """The command is followed, and bronze has each record once."""
         reset_checkpoint(self.lake.pipeline, "reset", "ingest")
         self.ingest()
+        self.holds_each_record_once()
+
+    def holds_each_record_once(self) -> None:
+        """Bronze has each record that was sent once."""
         found = Counter(rows_in(self.bronze, "_partition", "_offset"))
         assert found == Counter((p, n) for p, count in self.sent.items() for n in range(count))
 
@@ -95,6 +104,42 @@ def test_a_checkpoint_whose_first_offsets_are_damaged_is_refused_and_reset(sourc
     (file.parent / ".0.crc").unlink()
     refused(b"")
     source.fixed()
+
+
+def test_a_run_that_stood_still_while_its_checkpoint_was_reset_writes_nothing_more(source: Source) -> None:
+    pipeline = source.lake.pipeline
+    source.send(20)
+    source.ingest()
+    source.send(10)
+
+    def run_the_other(begins: Continuation | None) -> None:
+        assert begins is not None
+        fenced = IdempotentWriter(str(source.bronze), None, fence=reset_fence(pipeline))
+        job = IngestJob(pipeline, fenced, once=True, starting_offsets=begins.starting_offsets)
+        trigger = Trigger(True, pipeline.config.ingest.trigger_interval)
+        at = str(source.checkpoint)
+        other = each_batch(job.plan(), job.write, name="other", checkpoint=at, trigger=trigger)
+        other.awaitTermination(120)
+        assert other.exception() is None
+
+    stalled = [True]
+
+    def reset() -> None:
+        # The other one comes here, too.
+        while stalled:
+            stalled.clear()
+            done = reset_checkpoint(pipeline, "reset", "ingest")
+            source.send(5)
+            run_the_other(done.begins)
+
+    with armed(Point.BATCH_LOOKED_FOR, reset), pytest.raises(SourceError, match="in its place") as refused:
+        source.ingest()
+    assert refused.value.exit_code == 4
+    source.holds_each_record_once()
+    # The other one goes on.
+    source.send(3)
+    assert source.ingest() == 3
+    source.holds_each_record_once()
 
 
 def put_back(backup: Path, folder: Path) -> None:

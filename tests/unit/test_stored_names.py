@@ -20,6 +20,7 @@ from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.delta.epochs import Epoch, application, next_epoch
 from pipelines.delta.event_tables import day_settings, dedup_settings
 from pipelines.delta.record_tables import BRONZE, FORGOTTEN, ORIGIN_COLUMNS, QUARANTINE
+from pipelines.delta.reset_fence import reset_application
 from pipelines.delta.table_properties import OF_CATALOGS, PROPERTIES, property_of_cluster, to_hex
 from pipelines.formats.contract_files import load_contract
 from pipelines.lag.alert_file import alerts_in
@@ -162,6 +163,9 @@ def test_commits_of_runs_are_numbered_as_they_always_were() -> None:
     assert (stamp.application, stamp.number) == ("oncelake.lease.flights", 3_000_007)
     assert stamp.note == "build run (3.7)"
     assert application("flights@backfill") == "oncelake.lease.flights@backfill"
+    config = load_config("flights", environ={}, settings=["kafka.clusters.eu.bootstrap_servers=eu:9092"])
+    assert reset_application(config) == "oncelake.lease.flights@ingest"
+    assert reset_application(config.source("eu")) == "oncelake.lease.flights@ingest.eu"
     assert next_epoch(None, [3_000_007, -1]) == 4
 
 

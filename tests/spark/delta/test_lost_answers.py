@@ -8,11 +8,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.delta.epochs import Commit, Epoch, Stamp
-from pipelines.delta.fenced_commits import claim, commits_since
+from pipelines.delta.fenced_commits import claim, commits_since, number_taken
 from pipelines.delta.fencing import write_fenced
 from pipelines.delta.idempotent_writer import DraftedRows, IdempotentWriter
 from pipelines.delta.io import read
+from pipelines.delta.reset_fence import ResetFence
 from pipelines.delta.transaction import StaleEpoch, Transaction, stale_epoch_error
+from pipelines.errors import SourceError
 
 
 class LostAnswer(Transaction):
@@ -93,3 +95,32 @@ def test_a_run_finds_its_own_commit(spark: SparkSession, path: str, kind: type[T
 def test_a_stream_finds_its_own_commit(spark: SparkSession, path: str) -> None:
     assert Writer(path, None).append(spark.range(3), 0, 3)
     assert read(spark, path).count() == 4
+
+
+class Unhurried(Writer):
+    """Writes micro-batches, each by a commit that is as good as its transaction."""
+
+    kind = Transaction
+
+
+def test_a_run_that_is_replaced_between_its_files_and_their_commit_is_told_so(
+    spark: SparkSession, path: str
+) -> None:
+    fence = ResetFence("reset", number_taken(spark, path, "reset"))
+    writer = Unhurried(path, None, fence=fence)
+    for batch in (0, 1):
+        assert writer.append(spark.range(3), batch, 3)
+        # Nothing has to be read before the next commit.
+        assert fence.passed == batch + 1
+    spark.range(1).write.format("delta").mode("append").save(path)
+    assert writer.append(spark.range(3), 2, 3)
+    draft = writer.draft(spark.range(3))
+    claim(spark, path, Stamp("reset", fence.number + 1, "reset"))
+    with pytest.raises(SourceError, match="another run continues in its place"):
+        writer.commit(draft, 3)
+    with pytest.raises(SourceError, match="another run continues in its place"):
+        writer.append(spark.range(3), 3, 3)
+    assert read(spark, path).count() == 11
+    # A run that begins now knows of the reset.
+    later = Unhurried(path, None, fence=ResetFence("reset", number_taken(spark, path, "reset")))
+    assert later.append(spark.range(3), 3, 3)
