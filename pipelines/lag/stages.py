@@ -1,12 +1,10 @@
 """How far each stage is behind: ingest by Kafka's offsets, the others by the table that they read."""
 
-import platform
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-import psutil
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
@@ -20,7 +18,7 @@ from pipelines.kafka.backlog import Backlog, PartitionBacklog, backlog
 from pipelines.lag.stage_facts import PartitionLag, StageFacts, TopicHealth
 from pipelines.spark.checkpoints import offsets_of, planned_at, query_files
 from pipelines.spark.pipeline import Pipeline
-from pipelines.spark.stream_progress import StreamProgress, read_progress, read_refusal
+from pipelines.spark.stream_progress import read_progress, read_refusal
 
 _EXECUTORS: Final = "spark.executor.instances"
 _MOST_COMMITS: Final = 1_000
@@ -174,7 +172,7 @@ def _with_stream(
         partitions,
         stream,
         planned_at(text) if text else None,
-        is_alive=_is_alive(stream) if stream else None,
+        is_alive=stream.is_alive() if stream else None,
         refusal=read_refusal(pipeline.spark, checkpoint, stream),
         wanted_executors=_wanted_executors(pipeline),
     )
@@ -187,14 +185,3 @@ def _wanted_executors(pipeline: Pipeline) -> int | None:
     is_dynamic = conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
     wanted = conf.get(_EXECUTORS)
     return int(wanted) if wanted and not is_local and not is_dynamic else None
-
-
-def _is_alive(stream: StreamProgress) -> bool | None:
-    """Return whether the process of a run is there; None where that cannot be seen from here."""
-    if stream.host != platform.node():
-        return None
-    try:
-        # Its id may have been given to another, which began later.
-        return psutil.Process(stream.pid).create_time() <= stream.started_at.timestamp()
-    except psutil.NoSuchProcess:
-        return False

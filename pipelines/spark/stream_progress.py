@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+import psutil
 from py4j.protocol import Py4JError
 from pydantic import AwareDatetime, FiniteFloat, TypeAdapter, ValidationError
 from pyspark.sql import SparkSession
@@ -156,6 +157,16 @@ class StreamProgress:
         """
         silent = (now - self.seen_at).total_seconds()
         return silent if silent > _SILENT_S + 2 * self.trigger_s else None
+
+    def is_alive(self) -> bool | None:
+        """Return whether the process of the run is there; None where that cannot be seen from here."""
+        if self.host != platform.node():
+            return None
+        try:
+            # Its id may have been given to another, which began later.
+            return psutil.Process(self.pid).create_time() <= self.started_at.timestamp()
+        except psutil.NoSuchProcess:
+            return False
 
     def is_of(self, run: "StreamProgress") -> bool:
         """Return whether both are of one run."""

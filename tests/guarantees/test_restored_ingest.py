@@ -1,5 +1,6 @@
 """Bronze and ingest's checkpoint know each other: where one was put back, nothing is lost or doubled."""
 
+import platform
 import re
 import shutil
 from collections import Counter
@@ -10,22 +11,25 @@ from pathlib import Path
 import pytest
 from delta.tables import DeltaTable
 
+from demo.waiting import wait_until
 from pipelines.cli.reconcile import message_of
 from pipelines.delta.idempotent_writer import IdempotentWriter
 from pipelines.delta.record_tables import ensure_bronze
 from pipelines.delta.reset_fence import reset_fence
 from pipelines.delta.tables import version
-from pipelines.errors import SourceError
+from pipelines.errors import InfrastructureError, SourceError
 from pipelines.fault_points import Point, armed
 from pipelines.kafka.ingest_position import Continuation
 from pipelines.kafka.source import read_envelopes
 from pipelines.lineage.key_filter import asked_key
 from pipelines.lineage.searches import OfKey
+from pipelines.spark.stream_progress import progress_in, progress_path
 from pipelines.spark.streams import Trigger, each_batch
 from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.forget import forget
 from pipelines.steps.ingest import IngestJob, ingest
 from pipelines.steps.reconcile import RecordsMissing, reconcile
+from tests.support.accidents import once
 from tests.support.delta_rows import rows_in
 from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.lakes import Lake, flight
@@ -122,17 +126,23 @@ def test_a_run_that_stood_still_while_its_checkpoint_was_reset_writes_nothing_mo
         other.awaitTermination(120)
         assert other.exception() is None
 
-    stalled = [True]
-
     def reset() -> None:
-        # The other one comes here, too.
-        while stalled:
-            stalled.clear()
-            done = reset_checkpoint(pipeline, "reset", "ingest")
-            source.send(5)
-            run_the_other(done.begins)
+        progress = Path(progress_path(str(source.checkpoint)))
+        wait_until(lambda: progress_in(progress.read_text()).ended_at is None, "the run tells of itself")
+        with pytest.raises(InfrastructureError, match="ingest_stream runs, as process"):
+            reset_checkpoint(pipeline, "reset", "ingest")
+        # As on another machine, of which nothing is seen.
+        text = progress.read_text().replace(platform.node(), "elsewhere")
+        (progress.parent / f".{progress.name}.crc").unlink(missing_ok=True)
+        progress.write_text(text)
+        done = reset_checkpoint(pipeline, "reset", "ingest")
+        source.send(5)
+        run_the_other(done.begins)
 
-    with armed(Point.BATCH_LOOKED_FOR, reset), pytest.raises(SourceError, match="in its place") as refused:
+    with (
+        armed(Point.BATCH_LOOKED_FOR, once(reset)),
+        pytest.raises(SourceError, match="in its place") as refused,
+    ):
         source.ingest()
     assert refused.value.exit_code == 4
     source.holds_each_record_once()
