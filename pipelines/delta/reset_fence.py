@@ -42,10 +42,10 @@ class ResetFence:
             transaction.conflict_with(self.application)
         elif transaction.number_taken(self.application) > self.number:
             raise SourceError(
-                f"{transaction.table}: `oncelake checkpoint reset --query ingest` was run after this run of"
-                " ingest had begun, and another run continues in its place. Nothing of this micro-batch was"
-                " written. Leave the other run at work, and see to it that this one is not started again. See"
-                " docs/runbook.md, 'A table and its checkpoint do not match'"
+                f"{transaction.table}: the checkpoint of ingest was reset after this run of it had begun, and"
+                " another run continues in its place. Nothing of this micro-batch was written. Leave the"
+                " other run at work, and see to it that this one is not started again. See docs/runbook.md,"
+                " 'A table and its checkpoint do not match'"
             )
 
 
