@@ -18,6 +18,7 @@ _RESET: Final = re.compile(r"checkpoint reset\b.*?--query (\w+)")
 _DAMAGED: Final = re.compile(
     r"(?:file:)?(/\S+/_delta_log/\d+)\.json: the file of a commit is empty or cut off"
 )
+_NOT_DONE: Final = re.compile(r"(?:file:)?(/\S+/commits/\d+): the file that says that micro-batch")
 
 
 def reset_in(error: str) -> str | None:
@@ -34,6 +35,12 @@ def lacks_permission(error: str) -> bool:
 def damaged_commit(error: str) -> Path | None:
     """Return the commit that a message says is damaged, without `.json`; None if it says nothing of one."""
     found = _DAMAGED.search(error)
+    return Path(found[1]) if found else None
+
+
+def damaged_end(error: str) -> Path | None:
+    """Return the file of a checkpoint's `commits` that a message says is damaged; None if it says of none."""
+    found = _NOT_DONE.search(error)
     return Path(found[1]) if found else None
 
 
@@ -59,8 +66,8 @@ class Runbook:
             query: the stream.
             error: what the stream said.
         """
-        if commit := damaged_commit(error):
-            self._move_aside(commit)
+        if damaged := damaged_commit(error) or damaged_end(error):
+            self._move_aside(damaged)
         elif query == "publish" and reset_in(error) is None:
             self._begin_publishing(pipeline)
         else:
@@ -87,13 +94,14 @@ class Runbook:
         self.repeats[pipeline] = self.repeats.get(pipeline, 0) + 1
         self._command(pipeline, "publish reset", set(), "--to", "beginning")
 
-    def _move_aside(self, commit: Path) -> None:
+    def _move_aside(self, moved: Path) -> None:
         backups = self.site.folder / "backups"
         backups.mkdir(exist_ok=True)
         # Also what Hadoop keeps beside them: it would be taken for the checksum of the next such commit.
-        for file in list(commit.parent.glob(f"*{commit.name}*")):
-            shutil.move(file, backups / f"{file.parents[1].name}-{file.name}")
-        self.journal.say(f"moved aside {commit}.json")
+        for file in list(moved.parent.iterdir()):
+            if moved.name in file.name.split("."):
+                shutil.move(file, backups / f"{file.parents[1].name}-{file.name}")
+        self.journal.say(f"moved aside {moved.name} of {moved.parent}")
 
     def _command(self, pipeline: str, command: str, done: set[str], *options: str) -> None:
         """Run a command, again if the cluster or another run is in its way.

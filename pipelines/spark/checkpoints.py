@@ -16,6 +16,7 @@ from pipelines.spark.files import HadoopFile
 
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _VERSION: Final = "v1"
+_COMMIT_VERSION: Final = re.compile(r"v[0-9]{1,9}")
 _OF_KAFKA: Final = "offsets by topic and partition, in JSON"
 # The year 2286, in milliseconds: far from where Python's dates end.
 _LAST_MS: Final = 10**13
@@ -57,6 +58,8 @@ def query_files(spark: SparkSession, path: str) -> QueryFiles:
     following = max(_numbers(spark, f"{path}/commits"), default=-1) + 1
     begun = following in _numbers(spark, f"{path}/offsets")
     query = query_in(metadata, f"{path}/metadata")
+    if following:
+        _require_done(spark, path, following - 1)
     return QueryFiles(path, query, following, following if begun else None, note)
 
 
@@ -181,6 +184,20 @@ def note_path(path: str) -> str:
     return f"{path.rstrip('/')}.note.json"
 
 
+def _require_done(spark: SparkSession, path: str, batch: int) -> None:
+    """Make sure that the file by which a micro-batch is done is whole: Spark reads it before all else."""
+    file = f"{path}/commits/{batch}"
+    try:
+        text = HadoopFile(spark, file).text()
+    except Py4JJavaError as error:
+        if not _has_other_bytes(error):
+            raise
+        text = ""
+    # A checkpoint that is moved aside at this moment has none.
+    if text is not None:
+        require_commit_file(text, file)
+
+
 def _note(spark: SparkSession, path: str) -> Mapping[str, Any]:
     noted = _text(spark, note_path(path))
     return {} if noted is None else note_in(noted, note_path(path))
@@ -190,9 +207,14 @@ def _text(spark: SparkSession, path: str) -> str | None:
     try:
         return HadoopFile(spark, path).text()
     except Py4JJavaError as error:
-        if "ChecksumException" in error.java_exception.getClass().getName():
+        if _has_other_bytes(error):
             raise damaged_file_error(path, "the bytes of its checksum") from None
         raise
+
+
+def _has_other_bytes(error: Py4JJavaError) -> bool:
+    """Return whether a file could not be read because it does not match its checksum."""
+    return "ChecksumException" in error.java_exception.getClass().getName()
 
 
 def _numbers(spark: SparkSession, folder: str) -> set[int]:
@@ -245,6 +267,32 @@ def require_offset_file(text: str, path: str) -> None:
         raise damaged_file_error(
             path, "a version, the plan of a micro-batch and the offsets of its sources, as lines"
         )
+
+
+def require_commit_file(text: str, path: str) -> None:
+    """Make sure that the text of a file is whole that says that a micro-batch is done.
+
+    Spark takes one without a watermark, and goes on with that of 1970.
+
+    Args:
+        text: what is in the file.
+        path: of the file, `CHECKPOINT/commits/NUMBER`.
+
+    Raises:
+        SourceError: it is damaged.
+    """
+    lines = _lines(text)
+    end = (_object(lines[1]) if len(lines) > 1 else None) or {}
+    if _COMMIT_VERSION.fullmatch(lines[0]) and type(end.get("nextBatchWatermarkMs")) is int:
+        return
+    folder, _, number = path.rpartition("/")
+    raise SourceError(
+        f"{path}: the file that says that micro-batch {number} is done is empty, cut off or changed, as after"
+        " a crash of the machine or a full disk. Nothing was read or written. Stop the stream, and move this"
+        f" file and {folder}/.{number}.crc, if there is one, out of the folder. The stream then does this"
+        " micro-batch again; what it had written is recognized. See"
+        " docs/runbook.md, 'A table and its checkpoint do not match'"
+    )
 
 
 def kafka_offsets_in(text: str, path: str) -> dict[str, dict[int, int]]:

@@ -24,6 +24,19 @@ _OTHER_BYTES: Final = re.compile(r"ChecksumException: Checksum error: (.+?/_delt
 # Delta reads its checkpoints as any Parquet files, and says so of those that are gone, too.
 _CHECKPOINT: Final = re.compile(r"while reading file (\S+/_delta_log/(?:_sidecars/)?[^/\s]+\.parquet)\b")
 _NOT_AS_WRITTEN: Final = re.compile(r"ChecksumException|is not a Parquet file|Could not read footer")
+# A file of the state of a stream, below its checkpoint.
+_OF_STATE: Final = re.compile(r"(?:Checksum error: |[Ff]ile(?: of)? )(\S[^\n]*?/state/[0-9]+/[^\s,]+)")
+_STATE: Final = re.compile(r"CANNOT_LOAD_STATE_STORE|MISSING_STATE_DIRECTORY|RocksDBException")
+# What says that the store has answered, and that its answer is not what was written. One that does not answer
+# has other words; so has a task without memory or disk.
+_NOT_READABLE: Final = re.compile(
+    r"ChecksumException|CHECKSUM_VERIFICATION_FAILED|MISSING_STATE_DIRECTORY|UNEXPECTED_FILE_SIZE"
+    r"|CANNOT_READ_(?!STREAMING_STATE_FILE)|FileNotFoundException: (?:File \S|No such file)"
+    r"|AUTO_SNAPSHOT_REPAIR_FAILED|INVALID_CHANGE_LOG_READER_VERSION"
+    r"|Stream is corrupted|Stream ended prematurely|reached end of stream after reading|ZipException"
+    r"|end of ZLIB input|EOFException\s+at (?:java\.base/)?java\.io\.DataInputStream"
+    r"|RocksDBException: (?:Corruption|block checksum)"
+)
 _UNTRUSTED: Final = {
     TABLE_IS_GONE: (
         "log or data files that the next micro-batch needs were deleted from the table that it reads."
@@ -79,7 +92,7 @@ def explain_stream_failure(failure: BaseException) -> OncelakeError:
         A `SourceError` if the source can no longer be trusted, else an `InfrastructureError`. In both
         cases the state is complete, and a later run continues where this one stopped.
     """
-    if damaged := damaged_log_in(failure):
+    if damaged := damaged_log_in(failure) or _damaged_state_in(failure):
         return damaged
     whole = "\n".join(texts(failure))
     for pattern, meaning in _UNTRUSTED.items():
@@ -114,6 +127,25 @@ def damaged_log_in(failure: BaseException) -> SourceError | None:
             " docs/runbook.md, 'A checkpoint of a log is damaged'"
         )
     return None
+
+
+def _damaged_state_in(failure: BaseException) -> SourceError | None:
+    """Return the refusal of a file of a stream's state that is gone or damaged; None if it is none.
+
+    A store that does not answer for a while is no reason to begin anew.
+    """
+    whole = "\n".join(texts(failure))
+    file = _OF_STATE.search(whole)
+    if not (file or _STATE.search(whole)) or not _NOT_READABLE.search(whole):
+        return None
+    where = f"{file[1]}: the file of" if file else "a file of"
+    return SourceError(
+        f"{where} the state of the stream is gone, empty or cut off, or has other bytes than when it was"
+        " written, as after a crash of the machine or a full disk. Nothing of this micro-batch was written."
+        " Restore the checkpoint and its tables from one backup, or stop the stream and run: oncelake"
+        " checkpoint reset --query speed (speed layer and quarantine are then rebuilt from bronze). See"
+        f" docs/runbook.md, 'The state of a stream is damaged'. Spark says: {cause(failure)}"
+    )
 
 
 def damaged_commit(path: object) -> SourceError:

@@ -29,6 +29,7 @@ from pipelines.spark.checkpoints import (
     note_in,
     planned_at,
     query_in,
+    require_commit_file,
     require_offset_file,
     sources_of,
 )
@@ -50,6 +51,7 @@ OF_DELTA: Final = {
 }
 OF_KAFKA: Final = {"flights": {"0": 12, "1": 7}, "other": {"0": -2}}
 PLAN: Final = {"batchWatermarkMs": 0, "batchTimestampMs": 1_795_628_218_338, "conf": {"a.b": "c"}}
+END: Final = {"nextBatchWatermarkMs": 0}
 OFFSETS: Final = f"v1\n{json.dumps(PLAN)}\n{json.dumps(OF_DELTA)}\n-"
 FIGURES: Final = {
     "query": "speed",
@@ -127,6 +129,16 @@ def check_offsets(raw: bytes) -> None:
         at, sources, positions = found
         assert at.tzinfo is UTC
         assert len(sources) == len(positions) >= 1
+
+
+def check_end(raw: bytes) -> None:
+    text = _text(raw)
+
+    def read() -> Any:
+        require_commit_file(text, f"{PATH}/commits/9")
+        return json.loads(text.split("\n")[1])
+
+    assert isinstance(_or_refused(read, PATH) or {}, dict)
 
 
 def check_checkpoint(raw: bytes) -> None:
@@ -263,6 +275,7 @@ TARGETS: Final = {
     "offsets": Target(
         check_offsets, [[PLAN, OF_DELTA, OF_KAFKA], [PLAN, OF_DELTA]], _offset_file, _of_texts(OFFSETS)
     ),
+    "end": Target(check_end, [[END]], _offset_file, _of_texts(f"v1\n{json.dumps(END)}")),
     "checkpoint": Target(
         check_checkpoint, [{"id": "q"}, {"bronze": "x", "since": 3, "partitions": "4"}, OF_KAFKA]
     ),

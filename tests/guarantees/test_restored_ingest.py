@@ -173,9 +173,16 @@ def test_what_was_put_back_or_lost_is_refused_and_a_run_that_was_killed_is_not(
 
     _each_accident_is_refused(source, tmp_path, at)
 
-    # Killed before it could say so: committed to bronze, and not in the checkpoint.
+    # Killed before it could say so: committed to bronze, and not in the checkpoint. Or it has said so, on a
+    # disk that did not keep it, and somebody does what the message says.
+    end = source.checkpoint / "commits/1"
+    end.write_bytes(b"")
+    with pytest.raises(
+        SourceError, match=r"commits/1: the file that says that micro-batch 1 is done is empty"
+    ):
+        source.ingest()
     for name in ("1", ".1.crc"):
-        (source.checkpoint / "commits" / name).unlink()
+        (end.parent / name).unlink()
     assert source.ingest() == 35
     assert source.ingest() == 0
     assert len(rows_in(source.bronze, "_offset")) == 55

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.runbook import damaged_commit, reset_in
+from chaos.runbook import damaged_commit, damaged_end, reset_in
 from chaos.schedule import Kind
 from chaos.supervisor import newest_micro_batch
 from tests.support.small_jobs import SPEED, SmallJobs
@@ -156,6 +156,9 @@ def test_what_a_message_tells_to_do_is_read_from_it(tmp_path: Path) -> None:
     commit = tmp_path / "speed/north/_delta_log/00000000000000000007"
     assert damaged_commit(f"file:{commit}.json: the file of a commit is empty or cut off") == commit
     assert damaged_commit(REFUSED) is None
+    end = tmp_path / "checkpoints/north/speed/commits/7"
+    assert damaged_end(f"file:{end}: the file that says that micro-batch 7 is done is empty") == end
+    assert damaged_end(REFUSED) is None
 
 
 def test_a_damaged_commit_is_moved_aside_with_its_checksums(jobs: SmallJobs) -> None:
@@ -167,6 +170,17 @@ def test_a_damaged_commit_is_moved_aside_with_its_checksums(jobs: SmallJobs) -> 
     jobs.supervisor.runbook.follow("north", "speed", error)
     assert not list(log.iterdir())
     assert len(list((jobs.folder / "backups").iterdir())) == 4
+
+
+def test_a_damaged_end_of_a_micro_batch_is_moved_aside_and_no_checkpoint_is_reset(jobs: SmallJobs) -> None:
+    commits = jobs.site.checkpoint(SPEED) / "commits"
+    commits.mkdir(parents=True)
+    for name in ("6", "7", ".7.crc", "17"):
+        (commits / name).touch()
+    error = f"{commits}/7: the file that says that micro-batch 7 is done is empty, cut off or changed"
+    jobs.supervisor.runbook.follow("north", "speed", error)
+    assert sorted(path.name for path in commits.iterdir()) == ["17", "6"]
+    assert jobs.calls() == []
 
 
 def test_the_newest_micro_batch_is_the_one_with_the_highest_number(tmp_path: Path) -> None:

@@ -41,6 +41,65 @@ def test_a_commit_whose_checksum_is_of_other_bytes_is_refused_with_the_way_back(
     assert "docs/runbook.md, 'A commit is damaged'" in str(explained)
 
 
+STATE = "file:/my lake/ops/checkpoints/flights/speed/state/0/3/13.changelog"
+LOADING = (
+    "Job aborted due to stage failure: Task 0 in stage 3.0 failed 8 times: org.apache.spark.SparkException:"
+    " [CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state."
+)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"org.apache.hadoop.fs.ChecksumException: Checksum error: {STATE} at 0 exp: -13 got: -14",
+        f"java.io.FileNotFoundException: File {STATE} does not exist",
+    ],
+)
+def test_a_file_of_the_state_that_is_gone_or_has_other_bytes_is_refused_with_the_way_back(said: str) -> None:
+    explained = explain_stream_failure(RuntimeError(f"{LOADING}\nCaused by: {said}\n"))
+    assert explained.exit_code == 4
+    assert str(explained).startswith(f"{STATE}: the file of the state of the stream is gone")
+    assert "checkpoint reset --query speed" in str(explained)
+    assert "docs/runbook.md, 'The state of a stream is damaged'" in str(explained)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "java.io.IOException: Stream is corrupted",
+        "java.io.EOFException\n\tat java.base/java.io.DataInputStream.readFully(DataInputStream.java:210)",
+        "java.io.EOFException: Stream ended prematurely",
+        "java.io.EOFException: Unexpected end of ZLIB input stream",
+        "java.util.zip.ZipException: invalid entry CRC",
+        "org.rocksdb.RocksDBException: block checksum mismatch: stored = 1, computed = 2",
+        "org.rocksdb.RocksDBException: Corruption: bad record",
+    ],
+)
+def test_a_state_that_cannot_be_read_is_refused_though_no_file_is_named(said: str) -> None:
+    explained = explain_stream_failure(RuntimeError(f"{LOADING}\nCaused by: {said}\n"))
+    assert explained.exit_code == 4
+    assert str(explained).startswith("a file of the state of the stream is gone")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "java.net.ConnectException: Call From a to b:8020 failed on connection exception",
+        "java.net.SocketTimeoutException: Read timed out",
+        "java.io.EOFException: End of File Exception between local host is: a; destination host is: b",
+        "AWSClientIOException: getFileStatus on s3a://lake/speed/state/0/3/13.zip: Unable to execute request",
+        "java.io.IOException: No space left on device",
+        "java.io.FileNotFoundException: /lake/speed/state/0/3/13.zip (Too many open files)",
+        # So Spark says of any failure to open one.
+        f"CANNOT_READ_STREAMING_STATE_FILE {STATE}\nCaused by: java.io.FileNotFoundException: /a (Denied)",
+        f"java.nio.file.AccessDeniedException: {STATE}",
+    ],
+)
+def test_a_store_that_does_not_give_the_state_is_asked_again(said: str) -> None:
+    explained = explain_stream_failure(RuntimeError(f"{LOADING}\nCaused by: {said}\n"))
+    assert explained.exit_code == 1
+
+
 def test_another_file_with_other_bytes_is_no_commit() -> None:
     text = "org.apache.hadoop.fs.ChecksumException: Checksum error: file:/lake/bronze/part-1.parquet at 0"
     assert explain_stream_failure(RuntimeError(text)).exit_code == 1
