@@ -8,7 +8,7 @@ from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.config.streams import STREAMS, Layer, TableQuery, reader_of
 from pipelines.delta.stream_check import reset_command
-from pipelines.delta.stream_position import first_unread_version
+from pipelines.delta.stream_position import last_version_read
 from pipelines.delta.tables import exists, version
 from pipelines.errors import SourceError
 from pipelines.spark.pipeline import Pipeline
@@ -33,8 +33,8 @@ def versions_read_ahead(pipeline: Pipeline, table: Layer) -> int:
     reader, path = reader_of(table), pipeline.table(table)
     if reader is None or reader not in pipeline.config.streams or not exists(pipeline.spark, path):
         return 0
-    unread = first_unread_version(pipeline, reader)
-    return 0 if unread is None else max(0, unread - 1 - version(pipeline.spark, path))
+    last = last_version_read(pipeline, reader)
+    return 0 if last is None else max(0, last - version(pipeline.spark, path))
 
 
 def _refusal(pipeline: Pipeline, table: Layer, reader: TableQuery, ahead: int) -> SourceError:

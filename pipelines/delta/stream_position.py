@@ -19,6 +19,7 @@ from pipelines.records.watermark import HELD_BACK
 from pipelines.spark.checkpoints import (
     QueryFiles,
     damaged_file_error,
+    micro_batches,
     offsets_of,
     query_files,
     sources_of,
@@ -123,6 +124,28 @@ def first_unread_version(pipeline: Pipeline, query: TableQuery = "speed") -> int
     positions = positions_after(pipeline, query, done)
     first = positions[0] if positions else None
     return None if first is None or first.is_start else first.version
+
+
+def last_version_read(pipeline: Pipeline, query: TableQuery) -> int | None:
+    """Return the last version of its source of which a query has read something, or will by what it planned.
+
+    Args:
+        pipeline: The pipeline.
+        query: the query.
+
+    Returns:
+        The version; None if the query has planned nothing yet, or found nothing.
+
+    Raises:
+        SourceError: a file of the checkpoint is damaged.
+    """
+    checkpoint = pipeline.checkpoint(query)
+    if query_files(pipeline.spark, checkpoint).query is None:
+        return None
+    newest = next(reversed(micro_batches(pipeline.spark, checkpoint)), None)
+    offsets = None if newest is None else offsets_of(pipeline.spark, checkpoint, newest)
+    position = positions_of(offsets, f"{checkpoint}/offsets/{newest}")[0] if offsets else None
+    return position.last if position else None
 
 
 def start_version(pipeline: Pipeline, batch: int | None = None) -> int | None:

@@ -8,19 +8,24 @@ from pathlib import Path
 import pytest
 from delta.tables import DeltaTable
 
+from pipelines.config.streams import STREAMS
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import RowRule
 from pipelines.delta.event_tables import ensure_speed
+from pipelines.delta.io import append
+from pipelines.delta.reader_position_check import require_not_read_ahead
 from pipelines.delta.record_tables import ensure_bronze, ensure_quarantine
 from pipelines.delta.stream_check import check_speed
 from pipelines.delta.table_properties import set_table_property
 from pipelines.delta.tables import version
 from pipelines.delta.upkeep import change_rows, compact
-from pipelines.errors import SourceError
+from pipelines.errors import InfrastructureError, SourceError
+from pipelines.fault_points import Point, armed
 from pipelines.ledger.quarantine import Selection
 from pipelines.spark.checkpoints import note_path, query_files
 from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.maintain import maintain
+from tests.support.accidents import dying
 from tests.support.delta_rows import rows_in
 from tests.support.lakes import Lake
 from tests.support.nights import on, stream
@@ -162,6 +167,45 @@ def test_what_is_read_further_than_it_was_put_back_is_refused_and_what_was_kille
     lake.ingest([on(1, 3), on(1, 4)])
     stream(lake)
     assert numbers(lake) == [1, 2, 3, 4]
+
+
+def test_a_stream_within_its_first_version_or_within_a_commit_has_read_that_version(
+    make_lake: Callable[..., Lake], tmp_path: Path
+) -> None:
+    # Each file is a micro-batch of its own.
+    lake = make_lake("speed.max_bytes_per_trigger=1b")
+    lake.ingest([on(1, 1)])
+    lake.ingest([on(1, 2)])
+    shutil.copytree(folder(lake, "bronze"), tmp_path / "first/bronze")
+    lake.ingest([on(1, 3)])
+    _killed_after_a_micro_batch(lake)
+    assert numbers(lake) == [1]
+    # Within the version that it began with. Restored with the checkpoint of ingest, as the runbook allows.
+    _is_refused_to_all(lake, tmp_path / "first")
+    fixed(lake, [1, 2], 0)
+
+    shutil.copytree(folder(lake, "bronze"), tmp_path / "second/bronze")
+    append(lake.envelopes([on(1, 3), on(1, 4)]).repartition(2), lake.config.table("bronze"))
+    _killed_after_a_micro_batch(lake)
+    assert len(numbers(lake)) == 3
+    _is_refused_to_all(lake, tmp_path / "second")
+    fixed(lake, [1, 2], 0)
+
+
+def _killed_after_a_micro_batch(lake: Lake) -> None:
+    """The stream does one micro-batch, and dies in the next."""
+    death = InfrastructureError("died here")
+    with armed(Point.BATCH_LOOKED_FOR, dying(death, time=2)), pytest.raises(InfrastructureError):
+        stream(lake)
+
+
+def _is_refused_to_all(lake: Lake, backup: Path) -> None:
+    """Neither ingest nor the stream goes on with a bronze that lacks one version of those that were read."""
+    put_back(lake, "bronze", backup)
+    why = "expected .* or later, which speed_stream has read"
+    with pytest.raises(SourceError, match=rf"{why}.*checkpoint reset --pipeline flights --query speed"):
+        require_not_read_ahead(lake.pipeline, *STREAMS["ingest"].tables)
+    refused(lake, why)
 
 
 def _a_killed_run_is_counted(lake: Lake, small: DataContract) -> None:
