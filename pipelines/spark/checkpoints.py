@@ -56,10 +56,11 @@ def query_files(spark: SparkSession, path: str) -> QueryFiles:
         return QueryFiles(path, None, 0, None)
     note = _note(spark, path)
     following = max(_numbers(spark, f"{path}/commits"), default=-1) + 1
-    begun = following in _numbers(spark, f"{path}/offsets")
+    planned = _numbers(spark, f"{path}/offsets")
+    begun = following in planned
     query = query_in(metadata, f"{path}/metadata")
     if following:
-        _require_done(spark, path, following - 1)
+        _require_done(spark, path, following - 1, planned)
     return QueryFiles(path, query, following, following if begun else None, note)
 
 
@@ -184,8 +185,11 @@ def note_path(path: str) -> str:
     return f"{path.rstrip('/')}.note.json"
 
 
-def _require_done(spark: SparkSession, path: str, batch: int) -> None:
-    """Make sure that the file by which a micro-batch is done is whole: Spark reads it before all else."""
+def _require_done(spark: SparkSession, path: str, batch: int, planned: set[int]) -> None:
+    """Make sure that the files of a micro-batch that is done are there, and the one that says so is whole.
+
+    Spark reads that one before all else. Without the plan it would do another micro-batch again.
+    """
     file = f"{path}/commits/{batch}"
     try:
         text = HadoopFile(spark, file).text()
@@ -193,9 +197,16 @@ def _require_done(spark: SparkSession, path: str, batch: int) -> None:
         if not _has_other_bytes(error):
             raise
         text = ""
-    # A checkpoint that is moved aside at this moment has none.
-    if text is not None:
-        require_commit_file(text, file)
+    if text is None:
+        # The checkpoint is moved aside at this moment.
+        return
+    require_commit_file(text, file)
+    if batch not in planned:
+        raise damaged_file_error(
+            f"{path}/offsets/{batch}",
+            f"the plan of micro-batch {batch}, which is done by {file}",
+            found="the file is missing",
+        )
 
 
 def _note(spark: SparkSession, path: str) -> Mapping[str, Any]:
@@ -327,15 +338,18 @@ def _object(text: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def damaged_file_error(path: str, expected: str) -> SourceError:
+def damaged_file_error(
+    path: str, expected: str, *, found: str = "the file is empty, cut off or changed"
+) -> SourceError:
     """Return the refusal of a file of a checkpoint.
 
     Args:
         path: the file.
         expected: what ought to be in it.
+        found: what is wrong with it.
     """
     return SourceError(
-        f"{path}: the file is empty, cut off or changed, as after a crash of the machine or a full disk;"
-        f" expected {expected}. Nothing was read or written. Restore the folder from a backup, or see"
+        f"{path}: {found}, as after a crash of the machine or a full disk; expected {expected}."
+        " Nothing was read or written. Restore the folder from a backup, or see"
         " docs/runbook.md, 'A table and its checkpoint do not match', for how a stream begins without it"
     )

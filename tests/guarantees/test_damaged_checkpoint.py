@@ -9,6 +9,7 @@ import pytest
 
 from chaos.runbook import damaged_end, reset_in
 from chaos.state_files import file_to_tear, tear
+from pipelines.delta.reader_position_check import require_not_read_ahead
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.steps.checkpoints import reset_checkpoint
 from tests.support.delta_rows import rows_in
@@ -98,6 +99,22 @@ def test_a_micro_batch_whose_end_is_damaged_is_done_again(lake: Lake, tmp_path: 
     of.damage("commits", "missing", KEPT)
     with suppress(InfrastructureError):
         stream(lake)
+    of.assert_exact()
+
+
+def test_without_the_plan_of_what_is_done_no_other_micro_batch_is_done_again(
+    lake: Lake, tmp_path: Path
+) -> None:
+    of = Stream(lake, tmp_path)
+    for checksum in (KEPT, GONE):
+        file = of.damage("offsets", "missing", checksum)
+        assert f"{file}: the file is missing" in of.refused()
+        # Those who look at the checkpoint beside the stream say the same.
+        with pytest.raises(SourceError, match="the file is missing"):
+            require_not_read_ahead(lake.pipeline, "bronze")
+        of.put_back()
+    of.damage("offsets", "missing", KEPT)
+    reset_checkpoint(lake.pipeline, "reset", "speed")
     of.assert_exact()
 
 
