@@ -218,6 +218,40 @@ class Continuation:
         return len(self.begun) == len(self.starts)
 
 
+def start_mismatch(bronze: str, began: Mapping[int, int], start: Continuation) -> str | None:
+    """Compare where a checkpoint began, of which no micro-batch is planned yet, with where bronze goes on.
+
+    Spark keeps the first answer. What Kafka has deleted since then it reports itself.
+
+    Args:
+        bronze: the path of bronze.
+        began: the first offset of each partition, by the checkpoint.
+        start: where ingest would begin now.
+
+    Returns:
+        What is wrong, in words; None if they match.
+    """
+    for partition, at in sorted(began.items()):
+        if partition not in start.starts:
+            continue
+        known = start.starts[partition]
+        available = start.begun[partition].start if known is None else known
+        follows = start.deleted[partition].start if partition in start.deleted else available
+        if at > follows or (at < follows and known is not None):
+            return (
+                f"{bronze} goes on at {start.topic}-{partition} @ {follows}, but the checkpoint of ingest,"
+                f" which has no micro-batch yet, begins at offset {at}: {_between(at, follows)}. Bronze was"
+                " restored from an older backup, or another run has written to it"
+            )
+    return None
+
+
+def _between(at: int, follows: int) -> str:
+    if at > follows:
+        return f"offsets {follows} to {at - 1} would never be read"
+    return f"ingest would read offsets {at} to {follows - 1} again"
+
+
 def first_start(state: IngestState) -> Continuation:
     """Return where ingest begins with an empty bronze: at the earliest offset of each partition.
 

@@ -13,7 +13,13 @@ from pipelines.config.risks import refusal
 from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.delta.stream_check import require_fit
 from pipelines.errors import ConfigError
-from pipelines.kafka.ingest_position import Continuation, checkpoint_mismatch, continuation, first_start
+from pipelines.kafka.ingest_position import (
+    Continuation,
+    checkpoint_mismatch,
+    continuation,
+    first_start,
+    start_mismatch,
+)
 from pipelines.kafka.ingest_state import IngestState
 from pipelines.kafka.log_divergence import last_offsets, require_same_log
 from pipelines.kafka.log_start import deleted_until
@@ -130,6 +136,9 @@ def _start(lake: IngestLake, files: QueryFiles, *, is_first: bool) -> Continuati
         lake: the lake.
         files: what the checkpoint says.
         is_first: whether it does not say where the query began.
+
+    Raises:
+        SourceError: it says so, and bronze goes on elsewhere, or bronze has offsets that Kafka has not.
     """
     if files.next_batch or files.in_flight is not None:
         return None
@@ -137,6 +146,8 @@ def _start(lake: IngestLake, files: QueryFiles, *, is_first: bool) -> Continuati
         from_earliest = lake.config.kafka.starting_offsets == "earliest"
         return first_start(lake) if is_first and from_earliest else None
     start, topic = continuation(lake), lake.config.kafka.source_topic
+    if began := lake.began():
+        require_fit(lake.config, "ingest", start_mismatch(lake.config.table("bronze"), began, start))
     for partition, at in start.starts.items():
         _log.info("%s-%d: from offset %s on", topic, partition, "earliest" if at is None else at)
     for partition, deleted in start.deleted.items():

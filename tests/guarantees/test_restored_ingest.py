@@ -13,6 +13,7 @@ from delta.tables import DeltaTable
 
 from demo.waiting import wait_until
 from pipelines.cli.reconcile import message_of
+from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.delta.idempotent_writer import IdempotentWriter
 from pipelines.delta.record_tables import ensure_bronze
 from pipelines.delta.reset_fence import reset_fence
@@ -23,6 +24,7 @@ from pipelines.kafka.ingest_position import Continuation
 from pipelines.kafka.source import read_envelopes
 from pipelines.lineage.key_filter import asked_key
 from pipelines.lineage.searches import OfKey
+from pipelines.spark.checkpoints import first_offsets, note_path
 from pipelines.spark.stream_progress import progress_in, progress_path
 from pipelines.spark.streams import Trigger, each_batch
 from pipelines.steps.checkpoints import reset_checkpoint
@@ -221,6 +223,35 @@ def _each_accident_is_refused(source: Source, backups: Path, at: int) -> None:
         accident()
         source.refused(why)
         put_back(backups / "after" / name, folders[name])
+
+
+def test_a_checkpoint_without_a_micro_batch_begins_where_bronze_ends_or_is_refused(
+    source: Source, tmp_path: Path
+) -> None:
+    source.send(10)
+    source.ingest()
+    shutil.copytree(source.bronze, tmp_path / "older")
+    source.send(10)
+    source.send(5, partition=1)
+    source.ingest()
+    shutil.copytree(source.bronze, tmp_path / "newer")
+    reset_checkpoint(source.lake.pipeline, "reset", "ingest")
+    assert source.ingest() == 0
+    assert first_offsets(source.lake.spark, str(source.checkpoint))[source.name] == {0: 20, 1: 5}
+    # Killed when it knew where it begins, and had planned nothing.
+    for kind in ("offsets", "commits"):
+        shutil.rmtree(source.checkpoint / kind)
+    shutil.copytree(source.checkpoint, tmp_path / "killed")
+    put_back(tmp_path / "newer", source.bronze)
+    assert source.ingest() == 0
+
+    put_back(tmp_path / "killed", source.checkpoint)
+    put_back(tmp_path / "older", source.bronze)
+    source.send(5)
+    note = Path(note_path(str(source.checkpoint)))
+    assert BEGIN in note.read_text()
+    source.refused(r"goes on at .*-0 @ 10, but .* begins at offset 20: offsets 10 to 19 would never be read")
+    source.fixed()
 
 
 @pytest.mark.thorough

@@ -2,7 +2,9 @@
 
 import json
 
-from pipelines.kafka.ingest_position import Continuation
+import pytest
+
+from pipelines.kafka.ingest_position import Continuation, start_mismatch
 
 
 def test_a_partition_begins_at_the_offset_that_kafka_was_asked_for() -> None:
@@ -14,3 +16,26 @@ def test_a_partition_begins_at_the_offset_that_kafka_was_asked_for() -> None:
 
 def test_bronze_begins_if_it_has_no_record_of_any_partition() -> None:
     assert Continuation("flights", {0: None, 1: None}, {}, {0: range(3, 9), 1: range(0)}).is_first
+
+
+@pytest.mark.parametrize(
+    ("began", "said"),
+    [
+        ({0: 100, 1: 0}, None),
+        # Kafka has deleted since then what bronze has nothing of, and what it lacks.
+        ({1: 0, 2: 7}, None),
+        ({0: 150}, "offsets 100 to 149 would never be read"),
+        ({0: 50}, "ingest would read offsets 50 to 99 again"),
+        ({1: 40}, "offsets 30 to 39 would never be read"),
+        ({2: 8}, "offsets 7 to 7 would never be read"),
+        ({2: 6}, "ingest would read offsets 6 to 6 again"),
+        # A partition that only one of the two knows.
+        ({3: 5}, None),
+    ],
+)
+def test_a_checkpoint_begins_where_bronze_goes_on_or_is_refused(
+    began: dict[int, int], said: str | None
+) -> None:
+    start = Continuation("flights", {0: 100, 1: None, 2: 20}, {2: range(7, 20)}, {1: range(30, 90)})
+    problem = start_mismatch("/lake/bronze/flights", began, start)
+    assert problem is None if said is None else said in (problem or "")
