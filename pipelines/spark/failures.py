@@ -71,6 +71,10 @@ _REFUSED: Final = {
 }
 
 
+class StateLost(SourceError):
+    """The state of a stream cannot be read, so the stream has to begin anew."""
+
+
 def cluster_refusal(text: str) -> str | None:
     """Return what it means that a cluster refuses a client, by the text of a failure; None if it does not.
 
@@ -129,7 +133,7 @@ def damaged_log_in(failure: BaseException) -> SourceError | None:
     return None
 
 
-def _damaged_state_in(failure: BaseException) -> SourceError | None:
+def _damaged_state_in(failure: BaseException) -> StateLost | None:
     """Return the refusal of a file of a stream's state that is gone or damaged; None if it is none.
 
     A store that does not answer for a while is no reason to begin anew.
@@ -139,12 +143,10 @@ def _damaged_state_in(failure: BaseException) -> SourceError | None:
     if not (file or _STATE.search(whole)) or not _NOT_READABLE.search(whole):
         return None
     where = f"{file[1]}: the file of" if file else "a file of"
-    return SourceError(
+    return StateLost(
         f"{where} the state of the stream is gone, empty or cut off, or has other bytes than when it was"
         " written, as after a crash of the machine or a full disk. Nothing of this micro-batch was written."
-        " Restore the checkpoint and its tables from one backup, or stop the stream and run: oncelake"
-        " checkpoint reset --query speed (speed layer and quarantine are then rebuilt from bronze). See"
-        f" docs/runbook.md, 'The state of a stream is damaged'. Spark says: {cause(failure)}"
+        f" Spark says: {cause(failure)}"
     )
 
 

@@ -18,7 +18,7 @@ from pipelines.delta.idempotent_writer import DraftedRows
 from pipelines.delta.reader_position_check import require_not_read_ahead
 from pipelines.delta.record_tables import ensure_bronze, ensure_quarantine, first_try
 from pipelines.delta.speed_writer import SpeedWriter
-from pipelines.delta.stream_check import check_speed, note_tables
+from pipelines.delta.stream_check import check_speed, note_tables, reset_command
 from pipelines.delta.stream_position import files_before_older, hold_back, start_version
 from pipelines.errors import SourceError
 from pipelines.fault_points import Point, reach
@@ -35,6 +35,7 @@ from pipelines.records.reasons import REASONS
 from pipelines.records.watermark import HELD_BACK
 from pipelines.registry.wire_format import Writers
 from pipelines.spark.checkpoints import query_files
+from pipelines.spark.failures import StateLost
 from pipelines.spark.late_records import late_share
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.state_store import use_state_store
@@ -116,10 +117,26 @@ def speed(pipeline: Pipeline, *, once: bool) -> SpeedResult:
     job = _Job(pipeline, known_writers(pipeline), SpeedWriter.of(config, check))
     with late_share(spark, "speed", config.speed) as late:
         trigger = Trigger(once, config.speed.trigger_interval)
-        totals = run_query(pipeline, "speed", job, trigger, _is_new_plan)
+        totals = _run(job, trigger)
     rows, quarantined = job.writer.written(query_files(spark, pipeline.checkpoint("speed")).next_batch)
     totals.counts.update(rows=rows, quarantined=quarantined)
     return SpeedResult(_counts(totals), totals.watermark, (*substituted, *late.warnings))
+
+
+def _run(job: "_Job", trigger: Trigger) -> Totals:
+    """Run the query.
+
+    Raises:
+        SourceError: as `run_query`; if the state is lost, the message has the command that makes it anew.
+    """
+    try:
+        return run_query(job.pipeline, "speed", job, trigger, _is_new_plan)
+    except StateLost as lost:
+        anew = reset_command(job.pipeline.config, "speed")
+        raise SourceError(
+            f"{lost}. Without a backup, stop the stream and run: {anew} (speed layer and quarantine are then"
+            " rebuilt from bronze). See docs/runbook.md, 'The state of a stream is damaged'"
+        ) from lost.__cause__
 
 
 class _NewPlan(Exception):
