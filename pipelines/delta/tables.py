@@ -162,11 +162,27 @@ def small_frame(spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: 
 
     Args:
         spark: the session.
-        rows: values by column name; timestamps with a zone.
+        rows: values by column name, one for each column; timestamps with a zone.
         schema: the columns.
+
+    Raises:
+        ValueError: a row has other columns.
     """
+    # Arrow drops what it does not know, and writes null for what it lacks.
+    _check_columns(rows, schema.names)
     table = pa.Table.from_pylist(list(rows), schema=to_arrow_schema(schema, timezone="UTC"))
     return spark.createDataFrame(table, schema).coalesce(1)
+
+
+def _check_columns(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    for number, row in enumerate(rows):
+        differences = {
+            "unknown": [name for name in row if name not in columns],
+            "missing": [name for name in columns if name not in row],
+        }
+        told = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in differences.items() if names)
+        if told:
+            raise ValueError(f"row {number}: {told}; expected the columns {', '.join(columns)}")
 
 
 def exists(spark: SparkSession, path: str) -> bool:

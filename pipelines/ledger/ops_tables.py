@@ -74,7 +74,7 @@ class TableSpec:
 
         Args:
             pipeline: The pipeline.
-            rows: Values by column name, without `pipeline`; timestamps with a zone.
+            rows: Values by column name, one for each column but `pipeline`; timestamps with a zone.
         """
         named = [{**row, "pipeline": pipeline.name} for row in rows]
         return small_frame(pipeline.spark, named, self.schema)

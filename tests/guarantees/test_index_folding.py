@@ -64,6 +64,7 @@ _pieces = st.builds(
 def rows_of(pieces: list[Piece]) -> list[dict[str, Any]]:
     """The index as nights would have made it, of micro-batches two versions apart."""
     rows: list[dict[str, Any]] = []
+    nothing = dict.fromkeys(BRONZE_INDEX.schema.names)
     moment, end, pending = BEGIN, {0: 0, 1: 0}, list[dict[str, Any]]()
     for number, piece in enumerate(pieces):
         moment, commit = moment + timedelta(seconds=piece.after), 2 * number
@@ -100,7 +101,7 @@ def rows_of(pieces: list[Piece]) -> list[dict[str, Any]]:
         )
         if piece.ends_run or number == len(pieces) - 1:
             made = {"pipeline": "p", "made_for": "m", "until": commit + 1, "until_commit": f"c{commit}"}
-            rows += [row | made for row in pending]
+            rows += [nothing | row | made for row in pending]
             pending = []
     return rows
 

@@ -18,8 +18,10 @@ def at(minute: int) -> datetime:
 
 def newest(spark: SparkSession, since: int, *batches: tuple[int, int, int]) -> dict[datetime, datetime]:
     """What moved the watermark, by ingestion, of micro-batches: ingested at, commit, newest event."""
+    nothing = dict.fromkeys(BRONZE_INDEX.schema.names)
     rows = [
-        {
+        nothing
+        | {
             "pipeline": "p",
             "kind": RECORDS,
             "day": DAY,

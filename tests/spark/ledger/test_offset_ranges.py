@@ -30,6 +30,7 @@ def frame(spark: SparkSession, partitions: Iterable[Sequence[Sequence[int]]]) ->
             "records": len(offsets),
             "distinct": len(set(offsets)),
             "sent": MIDNIGHT,
+            "appended": None,
         }
         for partition, pieces in enumerate(partitions)
         for offsets in pieces

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -14,14 +15,18 @@ pytestmark = pytest.mark.spark
 AT = datetime(2013, 1, 1, tzinfo=UTC)
 
 
+def published(run_id: str) -> dict[str, Any]:
+    return dict.fromkeys(PUBLICATIONS.schema.names) | {"run_id": run_id, "published_at": AT}
+
+
 def test_a_pipeline_gets_the_rows_that_it_has_appended_and_no_others(lake: Lake) -> None:
     own = lake.pipeline
     other = replace(own, config=own.config.model_copy(update={"name": "the other's"}))
     assert not PUBLICATIONS.exists(own)
-    PUBLICATIONS.append(own, [{"run_id": "first", "published_at": AT}])
+    PUBLICATIONS.append(own, [published("first")])
     before = version(lake.spark, PUBLICATIONS.path(own))
-    PUBLICATIONS.append(other, [{"run_id": "theirs"}, {"run_id": "theirs too"}])
-    PUBLICATIONS.append(own, [{"run_id": "second"}])
+    PUBLICATIONS.append(other, [published("theirs"), published("theirs too")])
+    PUBLICATIONS.append(own, [published("second")])
     found = {
         name: sorted(row["run_id"] for row in rows.toLocalIterator())
         for name, rows in {
