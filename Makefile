@@ -14,7 +14,7 @@ SECONDS ?= 600
 IN_USE ?= HEAD
 VENV := .venv
 PY := $(VENV)/bin/python
-CODE := $(wildcard pipelines jobs demo benchmarks simulation chaos tests scripts)
+CODE := $(wildcard pipelines jobs demo benchmarks simulation chaos testbed tests scripts)
 REQUIRED_PYTHON := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 13))
 
 # A step done is remembered under the checksum of the files that ask for it: a touched file repeats nothing.

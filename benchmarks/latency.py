@@ -29,10 +29,10 @@ from benchmarks.results import machine
 from benchmarks.work import PIPELINE
 from demo.processes import Job
 from demo.topic import create_topic
-from demo.waiting import wait_until
 from pipelines.errors import InfrastructureError
 from pipelines.runtime.local_broker import broker
 from pipelines.runtime.processes import graceful_shutdown
+from testbed.waiting import wait_until
 
 _HERE: Final = Path(__file__).parent
 _TICKS_PER_S: Final = 20

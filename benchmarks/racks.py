@@ -23,11 +23,11 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from demo.waiting import wait_until
 from pipelines.errors import InfrastructureError
 from pipelines.runtime.processes import graceful_shutdown
-from tests.support.rack_cluster import RACKS, Process, RackCluster, rack_cluster, wait_for_text
-from tests.support.short_lived_settings import BRIEF_JAVA
+from testbed.rack_cluster import RACKS, Process, RackCluster, rack_cluster, wait_for_text
+from testbed.short_lived_settings import BRIEF_JAVA
+from testbed.waiting import wait_until
 
 MODES: Final = ("stock", "client", "placement")
 PARTITIONS: Final = 12

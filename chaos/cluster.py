@@ -26,11 +26,11 @@ from confluent_kafka.admin import (
 
 from chaos.proxy import Proxy
 from chaos.schedule import BROKERS
-from demo.waiting import wait_until
 from pipelines.errors import InfrastructureError
 from pipelines.runtime.jars import ensure_jars
 from pipelines.runtime.java import find_java
 from pipelines.runtime.local_broker import CLUSTER_ID, LOG4J, unused_ports
+from testbed.waiting import wait_until
 
 _WITHIN_S: Final = 120.0
 _STOP_S: Final = 20.0

@@ -10,7 +10,7 @@ from chaos.jobs import CHAOS, Job
 from chaos.registry import Registry
 from chaos.traffic import DAYS
 from chaos.values import JSON, WITH_SCHEMAS, AvroValues, Values
-from tests.support.short_lived_settings import BRIEF_SPARK
+from testbed.short_lived_settings import BRIEF_SPARK
 
 JOBS: Final = {"ingest": "ingest_stream", "speed": "speed_stream", "publish": "publish_stream"}
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from chaos.jobs import ENVIRONMENT
-from demo.waiting import wait_until
 from pipelines.errors import InfrastructureError
+from testbed.waiting import wait_until
 
 PROGRAM: Final = str(Path(__file__).resolve().parents[1] / "tests" / "support" / "command_server.py")
 _WITHIN_S: Final = 60.0

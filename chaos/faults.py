@@ -22,8 +22,8 @@ from chaos.schedule import QUERIES, Kind
 from chaos.state_faults import RestoreCheckpoint, RestoreTable, SecondCopy, Tear, TearCommit
 from chaos.supervisor import names_of
 from chaos.world import World
-from demo.waiting import wait_until
 from pipelines.errors import InfrastructureError
+from testbed.waiting import wait_until
 
 _AFTERWARDS_S: Final = 20.0
 _LOOK_S: Final = 0.5

@@ -15,7 +15,7 @@ from typing import Any, Final
 import psutil
 
 from demo.cast import ROOT
-from tests.support.short_lived_settings import BRIEF_JAVA
+from testbed.short_lived_settings import BRIEF_JAVA
 
 CHAOS: Final = ROOT / "chaos"
 ENVIRONMENT: Final = {**os.environ, "JDK_JAVA_OPTIONS": BRIEF_JAVA, "PYTHONPATH": str(ROOT)}

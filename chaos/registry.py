@@ -11,7 +11,7 @@ import requests
 
 from chaos.proxy import Proxy
 from chaos.values import schemas
-from tests.support.schema_registry import schema_registry
+from testbed.schema_registry import schema_registry
 
 _PATH: Final = "/apis/ccompat/v7"
 _WITHIN_S: Final = 30.0

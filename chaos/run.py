@@ -30,8 +30,8 @@ from chaos.supervisor import Supervisor, names_of
 from chaos.traffic import DAYS, PARTITIONS, Send, traffic
 from chaos.values import WITH_SCHEMAS, Values
 from chaos.world import Watch, World, mount_disk, unmount_disk
-from demo.waiting import wait_until
 from pipelines.errors import ConfigError, InfrastructureError
+from testbed.waiting import wait_until
 
 _SCHEDULE: Final = "schedule.json"
 _TICK_S: Final = 0.2

@@ -33,11 +33,11 @@ from demo.source import demo_days, read_flights
 from demo.strict_contract import TOO_SHORT_MILES, write_strict_contract
 from demo.topic import create_topic, delete_topic
 from demo.verdict import Counts, Nights, show_health, show_verdict
-from demo.waiting import wait_until
 from pipelines.runtime.local_broker import BOOTSTRAP_VARIABLE, broker
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.loading import open_pipeline
 from pipelines.steps.speed import speed as read_on
+from testbed.waiting import wait_until
 
 PARTITIONS = 3
 

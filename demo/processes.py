@@ -9,9 +9,9 @@ from pathlib import Path
 
 import psutil
 
-from demo.waiting import wait_until
 from pipelines.errors import InfrastructureError
 from pipelines.runtime.processes import end_processes
+from testbed.waiting import wait_until
 
 _STOP_SECONDS = 90.0
 ORPHANS_SECONDS = 20.0

@@ -19,12 +19,12 @@ from pipelines.formats.contract_files import load_contract
 from pipelines.runtime.processes import graceful_shutdown
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.session import forget_tables, spark_session
+from testbed.schema_registry import schema_registry
+from testbed.short_lived_settings import BRIEF_SPARK
 from tests.support.java_link import drop_if_out_of_step
 from tests.support.kafka import MakeTopic, brief_broker, fresh_topics
 from tests.support.lakes import Lake, lake_that_publishes
 from tests.support.processes import LASTING_JAVA, Job
-from tests.support.schema_registry import schema_registry
-from tests.support.short_lived_settings import BRIEF_SPARK
 
 
 def pytest_configure(config: pytest.Config) -> None:

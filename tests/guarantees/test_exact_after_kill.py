@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from demo.waiting import wait_until
 from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.ingest import ingest
 from pipelines.steps.speed import speed
+from testbed.short_lived_settings import BRIEF_SPARK
+from testbed.waiting import wait_until
 from tests.support.delta_rows import rows_in
 from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.lakes import flight
 from tests.support.processes import BRIEF_SETTINGS, Job, start_job, start_program
-from tests.support.short_lived_settings import BRIEF_SPARK
 
 EVENTS, COPIES, POISON = 1_200, 120, 24
 

@@ -12,7 +12,6 @@ from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupTopicPart
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import SparkSession
 
-from demo.waiting import wait_until
 from pipelines.config.kafka import KafkaConfig
 from pipelines.errors import InfrastructureError
 from pipelines.fault_points import Point, armed
@@ -20,6 +19,7 @@ from pipelines.kafka.offsets_group import OffsetsGroup, offsets_group
 from pipelines.kafka.topics import find_topic
 from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.ingest import ingest
+from testbed.waiting import wait_until
 from tests.support.accidents import dying
 from tests.support.delta_rows import rows_in
 from tests.support.kafka import MakeTopic, described_by_kafka, ordered_producer

@@ -18,7 +18,6 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay
 
-from demo.waiting import wait_until
 from pipelines.delta.event_tables import ensure_speed
 from pipelines.delta.fenced_commits import claim
 from pipelines.delta.tables import ensure_table, exists, shape
@@ -27,6 +26,7 @@ from pipelines.fault_points import Point, armed
 from pipelines.ledger.lease_holders import Holder, started, this_process
 from pipelines.ledger.leases import lease
 from pipelines.ledger.ops_tables import LEASES
+from testbed.waiting import wait_until
 from tests.support.accidents import once
 from tests.support.lakes import Lake
 

@@ -12,7 +12,6 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import functions as F
 
-from demo.waiting import wait_until
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.idempotent_writer import IdempotentWriter
 from pipelines.delta.tables import version
@@ -31,6 +30,7 @@ from pipelines.spark.streams import Trigger, each_batch
 from pipelines.steps.backfill import backfill
 from pipelines.steps.ingest import IngestJob, ingest
 from pipelines.steps.reconcile import reconcile
+from testbed.waiting import wait_until
 from tests.support.accidents import once
 from tests.support.kafka import MakeTopic, make_topic, start_brief_broker
 from tests.support.lakes import Lake

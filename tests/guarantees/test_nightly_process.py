@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from demo.waiting import wait_until
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import read
@@ -24,6 +23,7 @@ from pipelines.ledger.certifications import certified
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.nightly import nightly
 from pipelines.steps.serving import read_serving
+from testbed.waiting import wait_until
 from tests.support.command_process import CommandProcess, command_process
 from tests.support.delta_rows import rows_in
 from tests.support.lakes import Lake, Record, flight

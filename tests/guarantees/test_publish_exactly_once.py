@@ -20,16 +20,16 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
-from demo.waiting import wait_until
 from pipelines.fault_points import Point
 from pipelines.publishing.progress_reader import progress
 from pipelines.publishing.transactional_sink import TransactionalSink
+from testbed.rack_cluster import RackCluster, rack_cluster
+from testbed.short_lived_settings import BRIEF_JAVA, BRIEF_SPARK
+from testbed.waiting import wait_until
 from tests.support.kafka import make_topic
 from tests.support.publish_app import TIMES, Stream, run, save
 from tests.support.publish_faults import IN_DRIVER, IN_TASKS, Fault, Moment, Victim
-from tests.support.rack_cluster import RackCluster, rack_cluster
 from tests.support.readers import messages_of
-from tests.support.short_lived_settings import BRIEF_JAVA, BRIEF_SPARK
 
 BATCHES, ROWS, SLOTS = 3, 60, 3
 FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")

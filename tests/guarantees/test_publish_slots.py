@@ -15,7 +15,6 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from demo.waiting import wait_until
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import InfrastructureError, SourceError
@@ -34,6 +33,7 @@ from pipelines.spark.checkpoints import QueryFiles
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.publish import publish, publishing_status
 from pipelines.steps.publish_reset import reset_publishing
+from testbed.waiting import wait_until
 from tests.support.accidents import once
 from tests.support.kafka import MakeTopic, fresh_topics
 from tests.support.lakes import Lake, flight

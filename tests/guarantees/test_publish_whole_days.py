@@ -15,7 +15,6 @@ from confluent_kafka.admin import AdminClient
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from demo.waiting import wait_until
 from pipelines.cli.publish import summary_of_status, summary_of_stream
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import days_of
@@ -33,6 +32,7 @@ from pipelines.publishing.transactional_sink import TransactionalSink
 from pipelines.steps import publish_days as whole_days
 from pipelines.steps.publish import publish, publishing_status
 from pipelines.steps.publish_days import publish_days
+from testbed.waiting import wait_until
 from tests.support.accidents import dying
 from tests.support.certified_days import certify
 from tests.support.kafka import MakeTopic

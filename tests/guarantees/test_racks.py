@@ -13,15 +13,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from benchmarks.racks import EXECUTORS, measured, replicas
-from demo.waiting import wait_until
 from pipelines.config.kafka import KafkaConfig
 from pipelines.config.loader import load_config
 from pipelines.kafka.admin import admin_client
 from pipelines.racks.advice import advise
 from pipelines.racks.topology import describe_racks
+from testbed.rack_cluster import RackCluster, rack_cluster
+from testbed.short_lived_settings import BRIEF_JAVA, BRIEF_SPARK
+from testbed.waiting import wait_until
 from tests.support.processes import BRIEF_ENVIRONMENT
-from tests.support.rack_cluster import RackCluster, rack_cluster
-from tests.support.short_lived_settings import BRIEF_JAVA, BRIEF_SPARK
 
 RECORDS, SIZE, PARTITIONS = 24_000, 1_000, 12
 
@@ -73,7 +73,7 @@ from pipelines.cli import main
 from pipelines.config.loader import load_config
 from pipelines.spark.session import spark_session
 from pipelines.kafka.source import offsets_between
-from demo.waiting import wait_until
+from testbed.waiting import wait_until
 
 topic, records, *settings = sys.argv[1:]
 settings = [f"kafka.topic={topic}", *settings]

@@ -7,12 +7,12 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from demo.waiting import wait_until
 from pipelines.cli.reconcile import message_of, summary_of
 from pipelines.delta.io import append, read
 from pipelines.delta.record_tables import ensure_bronze
 from pipelines.steps.ingest import ingest
 from pipelines.steps.reconcile import Reconciliation, RecordsMissing, reconcile
+from testbed.waiting import wait_until
 from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.lakes import Lake, flight
 

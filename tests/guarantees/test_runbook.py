@@ -12,9 +12,9 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
-from demo.waiting import wait_until
 from pipelines.runtime.local_broker import broker as running_broker
 from pipelines.steps.loading import open_pipeline
+from testbed.waiting import wait_until
 from tests.support.kafka import MakeTopic, fresh_topics, make_anew, make_topic
 from tests.support.nights import ONE, THREE, TWO, on
 from tests.support.runbook import Project

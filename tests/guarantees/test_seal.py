@@ -15,7 +15,6 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from demo.waiting import wait_until
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.idempotent_writer import IdempotentWriter
 from pipelines.delta.record_tables import ensure_bronze
@@ -31,6 +30,7 @@ from pipelines.spark.checkpoints import query_files
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.streams import Trigger, each_batch
 from pipelines.steps.ingest import IngestJob, ingest
+from testbed.waiting import wait_until
 from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.lakes import FLIGHT, Lake
 from tests.support.nights import ONE, TWO

@@ -11,12 +11,12 @@ import pytest
 
 from demo.source import read_weather
 from pipelines.runtime.jars import ensure_jars
+from testbed.short_lived_settings import BRIEF_SPARK
 from tests.support.command_process import CommandProcess, command_process
 from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.processes import Job, start_job, start_program
 from tests.support.s3 import BUCKET, Store, s3_double
 from tests.support.s3_app import ROWS
-from tests.support.short_lived_settings import BRIEF_SPARK
 
 LOG_STORE = "spark.conf.spark.delta.logStore.s3a.impl=oncelake.store.S3ConditionalLogStore"
 ROOT = Path(__file__).resolve().parents[2]

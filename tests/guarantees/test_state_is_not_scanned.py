@@ -17,7 +17,6 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from demo.waiting import wait_until
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import InfrastructureError
 from pipelines.fault_points import Point, armed
@@ -25,6 +24,7 @@ from pipelines.spark import state_store
 from pipelines.spark.checkpoints import offsets_of, query_files
 from pipelines.spark.state_store import NOT_SCANNED, PROVIDER, SPARKS_OWN
 from pipelines.steps.speed import SpeedCounts, speed
+from testbed.waiting import wait_until
 from tests.support.accidents import dying
 from tests.support.dedup_stream import DELAY, DedupStream, Event, add
 from tests.support.lake_copies import continued

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from demo.waiting import wait_until
+from testbed.waiting import wait_until
 from tests.support.processes import BRIEF_SETTINGS, Job, start_job
 
 

@@ -13,7 +13,6 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from demo.waiting import wait_until
 from pipelines.delta.idempotent_writer import IdempotentWriter
 from pipelines.delta.io import append, read
 from pipelines.delta.table_properties import set_table_property
@@ -24,6 +23,7 @@ from pipelines.fault_points import Point, armed
 from pipelines.spark.session import forget_tables
 from pipelines.spark.streams import BatchFunction, Trigger, each_batch, query_of, run_stream
 from pipelines.steps.speed import speed
+from testbed.waiting import wait_until
 from tests.support.cli_calls import outcome
 from tests.support.lakes import Lake, flight
 

@@ -19,9 +19,9 @@ import pytest
 from pipelines.resources import home
 from pipelines.runtime.java import find_java
 from pipelines.runtime.own_jar import spark_jars
+from testbed.short_lived_settings import BRIEF_SPARK
 from tests.support.processes import BRIEF_ENVIRONMENT
 from tests.support.shared_folders import made_once
-from tests.support.short_lived_settings import BRIEF_SPARK
 
 WITHIN_S = 600
 ROOT = Path(__file__).resolve().parents[2]

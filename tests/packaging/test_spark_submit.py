@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from demo.waiting import wait_until
+from testbed.waiting import wait_until
 from tests.support.kafka import brief_broker, make_topic, ordered_producer
 from tests.support.lakes import flight
 from tests.support.readers import messages_of

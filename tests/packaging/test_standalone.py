@@ -17,10 +17,10 @@ import psutil
 import pytest
 from pyspark.sql import SparkSession
 
-from demo.waiting import wait_until
+from testbed.rack_cluster import RackCluster, rack_cluster
+from testbed.waiting import wait_until
 from tests.support.kafka import ordered_producer
 from tests.support.lakes import flight
-from tests.support.rack_cluster import RackCluster, rack_cluster
 from tests.support.readers import messages_of
 
 Start = Callable[..., "subprocess.Popen[str]"]

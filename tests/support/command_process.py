@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from demo.waiting import wait_until
+from testbed.waiting import wait_until
 from tests.support.processes import BRIEF_ENVIRONMENT, Job
 
 _PROGRAM: Final = Path(__file__).with_name("command_server.py")

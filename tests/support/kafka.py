@@ -13,12 +13,12 @@ import pytest
 from confluent_kafka import KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from demo.waiting import wait_until
 from pipelines.runtime.jars import ensure_jars
 from pipelines.runtime.java import find_java
 from pipelines.runtime.local_broker import EmbeddedBroker, start_broker
 from pipelines.runtime.processes import graceful_shutdown
-from tests.support.short_lived_settings import BRIEF_JAVA
+from testbed.short_lived_settings import BRIEF_JAVA
+from testbed.waiting import wait_until
 
 MakeTopic = Callable[..., str]
 _FORMATTED: Final = dict[str, bytes]()

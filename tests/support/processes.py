@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.short_lived_settings import BRIEF_JAVA, BRIEF_SPARK
+from testbed.short_lived_settings import BRIEF_JAVA, BRIEF_SPARK
 
 WITHIN_S = 240.0
 BRIEF_ENVIRONMENT = {"JDK_JAVA_OPTIONS": BRIEF_JAVA}

@@ -18,11 +18,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from demo.waiting import wait_until
 from pipelines.config.loader import load_config
 from pipelines.publishing.progress_check import publisher
 from pipelines.publishing.transactional_sink import TransactionalSink
 from pipelines.spark.session import spark_session
+from testbed.waiting import wait_until
 from tests.support.publish_faults import Fault, Moment, striking
 
 TIMES: Final = 9

@@ -5,8 +5,8 @@ import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from demo.waiting import wait_until
 from pipelines.steps.publish import publish
+from testbed.waiting import wait_until
 from tests.support.lakes import Lake
 from tests.support.publish_faults import Fault, striking
 

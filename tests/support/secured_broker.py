@@ -30,15 +30,15 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from demo.waiting import wait_until
 from pipelines.doctor.acls import Acl
 from pipelines.errors import InfrastructureError
 from pipelines.runtime.jars import ensure_jars
 from pipelines.runtime.java import find_java
 from pipelines.runtime.local_broker import CLUSTER_ID, LOG4J, free_ports
 from pipelines.runtime.processes import end_processes
+from testbed.short_lived_settings import BRIEF_JAVA
+from testbed.waiting import wait_until
 from tests.support.kafka import make_topic
-from tests.support.short_lived_settings import BRIEF_JAVA
 
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"]
 

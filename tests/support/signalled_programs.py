@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from demo.waiting import wait_until
+from testbed.waiting import wait_until
 from tests.support.processes import BRIEF_ENVIRONMENT
 
 # A shell in the background has Ctrl-C ignored, and what it starts inherits that.

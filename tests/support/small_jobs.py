@@ -9,7 +9,7 @@ from chaos.journal import Injected, Journal
 from chaos.runbook import Runbook
 from chaos.schedule import QUERIES, Fault, Kind
 from chaos.supervisor import Supervisor, names_of
-from demo.waiting import wait_until
+from testbed.waiting import wait_until
 
 # Says and ends as it is told in a file; a stream of which no file tells runs on.
 JOB = """

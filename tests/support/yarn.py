@@ -24,8 +24,8 @@ from pipelines.runtime.ivy import retrieve
 from pipelines.runtime.jars import exclusively, sha256
 from pipelines.runtime.java import find_java
 from pipelines.runtime.local_broker import unused_ports
-from tests.support.rack_cluster import Process, wait_for_text
-from tests.support.short_lived_settings import BRIEF_JAVA
+from testbed.rack_cluster import Process, wait_for_text
+from testbed.short_lived_settings import BRIEF_JAVA
 
 _LIST: Final = Path(__file__).parent / "yarn_jars" / "ivy.xml"
 _JARS: Final = {

@@ -11,7 +11,7 @@ from pathlib import Path
 import grimp
 import pytest
 
-CODE = ("pipelines", "jobs", "demo", "benchmarks", "simulation", "chaos", "scripts")
+CODE = ("pipelines", "jobs", "demo", "benchmarks", "simulation", "chaos", "testbed", "scripts")
 MODULES = sorted(Path("pipelines").rglob("*.py"))
 BY_PACKAGE = ("unit", "spark", "integration")
 # By these a module reaches another one without a word that the linter reads.

@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.fault_points import Point, armed, reach
 
-OWN = ("pipelines", "jobs", "demo", "benchmarks", "simulation", "chaos", "scripts")
+OWN = ("pipelines", "jobs", "demo", "benchmarks", "simulation", "chaos", "testbed", "scripts")
 CODE = sorted(path for name in OWN for path in Path(name).rglob("*.py"))
 POINTS = Path("pipelines/fault_points.py")
 TESTS = sorted(path for path in Path("tests").rglob("*.py") if path.name != Path(__file__).name)

@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.config.model import PipelineConfig
 
-ROOTS = ("benchmarks", "chaos", "demo", "jobs", "pipelines", "scripts", "simulation", "tests")
+ROOTS = ("benchmarks", "chaos", "demo", "jobs", "pipelines", "scripts", "simulation", "testbed", "tests")
 FILES = sorted(path for root in ROOTS for path in Path(root).rglob("*.py"))
 REFERENCE = re.compile(r"`([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)`")
 CONSTANT = re.compile(r"[a-z_]\w*(\.[a-z_]\w*)*\.[A-Z][A-Z_\d]+")

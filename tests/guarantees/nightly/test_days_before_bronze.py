@@ -9,7 +9,6 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from demo.waiting import wait_until
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.record_tables import ensure_bronze
 from pipelines.delta.table_properties import WHOLE_FROM, set_table_property, table_property
@@ -18,6 +17,7 @@ from pipelines.fault_points import Point, armed
 from pipelines.kafka.topics import find_topic
 from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.ingest import ingest
+from testbed.waiting import wait_until
 from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, TWO, begin, on, run

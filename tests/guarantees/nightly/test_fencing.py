@@ -12,7 +12,6 @@ from delta.exceptions import MetadataChangedException
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from demo.waiting import wait_until
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.fenced_commits import restore_fenced
@@ -28,6 +27,7 @@ from pipelines.nightly.commit_order import steps
 from pipelines.records.dedup import winners_on_known_days
 from pipelines.steps.nightly import Night
 from pipelines.steps.serving import read_serving
+from testbed.waiting import wait_until
 from tests.support.lake_copies import continued
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, THREE, begin, flights_of, on, run

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.short_lived_settings import BRIEF_JAVA
+from testbed.short_lived_settings import BRIEF_JAVA
 
 pytestmark = pytest.mark.spark
 

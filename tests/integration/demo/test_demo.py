@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.waiting import wait_until
+from testbed.waiting import wait_until
 from tests.support.signalled_programs import Program, program
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow, pytest.mark.thorough]

@@ -16,8 +16,8 @@ from demo.replay import Plan, plan_replay
 from demo.sends import split_waves
 from demo.source import FlightKey, demo_days, read_flights
 from demo.topic import create_topic, delete_topic
-from demo.waiting import wait_until
 from pipelines.errors import InfrastructureError
+from testbed.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from demo.waiting import wait_until
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import read
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.ingest import IngestResult, ingest
+from testbed.waiting import wait_until
 from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.lakes import flight
 

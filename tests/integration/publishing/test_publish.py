@@ -20,7 +20,6 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from demo.waiting import wait_until
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.event_tables import ensure_speed
@@ -33,6 +32,7 @@ from pipelines.steps.publish import diagnose_publishing, publish, publishing_sta
 from pipelines.steps.publish_days import publish_days
 from pipelines.steps.publish_reset import reset_publishing
 from pipelines.steps.speed import speed
+from testbed.waiting import wait_until
 from tests.support.accidents import once
 from tests.support.cli_calls import outcome
 from tests.support.kafka import MakeTopic, make_topic

@@ -15,7 +15,6 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from delta.tables import DeltaTable
 
-from demo.waiting import wait_until
 from pipelines.delta.table_properties import set_table_property
 from pipelines.delta.tables import exists, version
 from pipelines.errors import OncelakeError
@@ -31,6 +30,7 @@ from simulation.backfill import BackfillWorld, ModelBackfill
 from simulation.kernel import Process
 from simulation.schedules import Replay
 from simulation.sealing import ModelSeal, SealingWorld
+from testbed.waiting import wait_until
 from tests.support.immediate_effects import Unscheduled
 from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.lakes import FLIGHT, Lake

@@ -12,7 +12,6 @@ from click.testing import CliRunner
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from demo.waiting import wait_until
 from pipelines.cli import streams
 from pipelines.cli.lag import summary_of
 from pipelines.contracts.contract import DataContract
@@ -26,6 +25,7 @@ from pipelines.spark.stream_progress import StreamProgress, read_progress
 from pipelines.steps.ingest import ingest
 from pipelines.steps.lag import StageLag, lag
 from pipelines.steps.speed import speed
+from testbed.waiting import wait_until
 from tests.support.accidents import dying
 from tests.support.kafka import MakeTopic, make_anew, ordered_producer
 from tests.support.lakes import Lake, flight

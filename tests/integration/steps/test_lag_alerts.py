@@ -13,7 +13,6 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from demo.waiting import wait_until
 from pipelines.config.model import LagConfig, NotifyConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import InfrastructureError, SourceError
@@ -22,6 +21,7 @@ from pipelines.lag.alerts import AlertState, PipelineAlerts
 from pipelines.steps.ingest import ingest
 from pipelines.steps.lag import StageLag, lag
 from pipelines.steps.lag_alerts import LagAlerts
+from testbed.waiting import wait_until
 from tests.support.kafka import fresh_topics
 from tests.support.lake_copies import lake_in
 from tests.support.lakes import Lake, flight

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
-from demo.waiting import wait_until
 from pipelines.runtime.local_broker import EmbeddedBroker, start_broker
+from testbed.waiting import wait_until
 from tests.support.kafka import make_topic, ordered_producer
 from tests.support.lakes import flight
 from tests.support.processes import BRIEF_SETTINGS, Job, start_job

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from demo.waiting import wait_until
 from pipelines.console.readings import Readings, why
 from pipelines.errors import InfrastructureError
+from testbed.waiting import wait_until
 
 ANSWER_S = 60.0
 

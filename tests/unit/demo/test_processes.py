@@ -13,8 +13,8 @@ import pytest
 from demo import processes
 from demo.folder import MARKER, DemoFolder
 from demo.processes import Job, StreamingJobs, end_leftovers
-from demo.waiting import wait_until
 from pipelines.errors import ConfigError, InfrastructureError
+from testbed.waiting import wait_until
 
 pytestmark = pytest.mark.patient
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from demo.waiting import wait_until
 from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.runtime import ivy, jars
 from pipelines.runtime.ivy import write_truststore
 from pipelines.runtime.jars import USES, ensure_jars, jar_state, locked_jars
 from pipelines.runtime.java import Java
+from testbed.waiting import wait_until
 
 CONTENT = {"a-1.jar": b"first", "b-2.jar": b"second"}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.waiting import wait_until
+from testbed.waiting import wait_until
 from tests.support.signalled_programs import Program, program
 
 pytestmark = pytest.mark.patient

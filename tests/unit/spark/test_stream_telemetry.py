@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from demo.waiting import wait_until
 from pipelines.spark.stream_metrics import StreamMetric, stream_metrics
 from pipelines.spark.stream_progress import BatchFigures, RunTotals, StreamProgress
 from pipelines.spark.stream_server import family_of
+from testbed.waiting import wait_until
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the extra otel is not installed")
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demo.waiting import wait_until
 from pipelines.supervision.output import LastError, Printer, ProgramName, label_json, label_text
+from testbed.waiting import wait_until
 
 NAME = ProgramName("flights", "ingest")
 WITHIN_S = 60

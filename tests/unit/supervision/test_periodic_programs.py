@@ -9,10 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from demo.waiting import wait_until
 from pipelines.supervision.child import Program
 from pipelines.supervision.output import Printer, ProgramName, label_text
 from pipelines.supervision.periodic_programs import Repeated, RepeatedPrograms, RunResult
+from testbed.waiting import wait_until
 
 pytestmark = pytest.mark.patient
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from demo.waiting import wait_until
 from pipelines.errors import InfrastructureError
 from pipelines.runtime.file_lock import lock_file
 from pipelines.supervision.output import ProgramName
 from pipelines.supervision.run_lock import run_locks
+from testbed.waiting import wait_until
 
 NAME, OTHER = ProgramName("flights", "ingest"), ProgramName("flights", "speed")
 WITHIN_S = 60

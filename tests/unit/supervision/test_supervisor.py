@@ -13,12 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from demo.waiting import wait_until
 from pipelines.supervision.child import Program
 from pipelines.supervision.output import Printer, ProgramName, label_text
 from pipelines.supervision.restarts import RestartPolicy
 from pipelines.supervision.run_lock import run_locks
 from pipelines.supervision.supervisor import StreamOutcome, Supervisor
+from testbed.waiting import wait_until
 from tests.support.signalled_programs import Program as Running
 from tests.support.signalled_programs import program
 

@@ -17,12 +17,12 @@ import pyspark
 from confluent_kafka import ElectionType, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from demo.waiting import wait_until
 from pipelines.errors import InfrastructureError
 from pipelines.runtime.jars import ensure_jars
 from pipelines.runtime.java import find_java
 from pipelines.runtime.local_broker import CLUSTER_ID, LOG4J, unused_ports
-from tests.support.short_lived_settings import BRIEF_JAVA
+from testbed.short_lived_settings import BRIEF_JAVA
+from testbed.waiting import wait_until
 
 RACKS: Final = ("a", "b", "c")
 SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -38,7 +38,7 @@ class Process:
     log: Path
 
     def kill(self) -> None:
-        """Ends it at once."""
+        """End it at once."""
         with suppress(psutil.NoSuchProcess):
             for child in self.process.children(recursive=True):
                 with suppress(psutil.NoSuchProcess):
@@ -54,7 +54,7 @@ class Server(Process):
     start: Callable[[], psutil.Popen]
 
     def again(self) -> None:
-        """Starts it again."""
+        """Start it again."""
         self.process = self.start()
 
 
@@ -79,7 +79,7 @@ class RackCluster:
     workers: dict[str, Server] = field(default_factory=dict)
 
     def stop(self) -> None:
-        """Ends brokers and workers."""
+        """End brokers and workers."""
         for each in (*self.workers.values(), *self.brokers.values()):
             each.kill()
 
@@ -89,7 +89,7 @@ class RackCluster:
         return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
 
     def create(self, topic: str, replicas: Sequence[Sequence[int]]) -> None:
-        """Makes a topic whose partitions lie on the given brokers, the first of which leads."""
+        """Make a topic whose partitions lie on the given brokers, the first of which leads."""
         placed = [list(each) for each in replicas]
         made = NewTopic(topic, num_partitions=len(placed), replica_assignment=placed)
         # Its answers come for as long as the client lives.
@@ -98,7 +98,7 @@ class RackCluster:
         wait_until(lambda: topic in admin.list_topics(timeout=10).topics, f"topic {topic} is there")
 
     def fill(self, topic: str, partitions: int, records: int, size: int) -> None:
-        """Sends records of a size in bytes, the same number to each partition."""
+        """Send records of a size in bytes, the same number to each partition."""
         producer = Producer({"bootstrap.servers": self.bootstrap_servers, "acks": "all", "linger.ms": 20})
         for number in range(records):
             value = os.urandom(size // 2).hex()
@@ -112,23 +112,23 @@ class RackCluster:
             raise InfrastructureError(f"{topic}: the brokers did not take all records in time")
 
     def in_sync(self, topic: str) -> int:
-        """The replicas in sync of the partition that has the fewest."""
+        """Return the number of in-sync replicas of the partition that has the fewest."""
         partitions = self.admin.list_topics(topic, timeout=10).topics[topic].partitions.values()
         return min(len(partition.isrs) for partition in partitions)
 
     def leaders(self, topic: str) -> list[int]:
-        """The leader of each partition."""
+        """Return the leader of each partition."""
         partitions = self.admin.list_topics(topic, timeout=10).topics[topic].partitions
         return [partitions[number].leader for number in sorted(partitions)]
 
     def move_leaders(self, topic: str) -> None:
-        """Has the first replica of each partition lead, and waits for nothing."""
+        """Make the first replica of each partition its leader; do not wait for it."""
         partitions = [TopicPartition(topic, number) for number in range(len(self.leaders(topic)))]
         admin = self.admin
         admin.elect_leaders(ElectionType.PREFERRED, partitions).result(_WITHIN_S)
 
     def kill_executor(self, rack: str) -> None:
-        """Kills the executor of a rack; its worker starts another."""
+        """Kill the executor of a rack; its worker starts another."""
         for child in self.workers[rack].process.children(recursive=True):
             if any("CoarseGrainedExecutorBackend" in word for word in child.cmdline()):
                 child.kill()
@@ -136,7 +136,7 @@ class RackCluster:
         raise InfrastructureError(f"no executor runs in rack {rack}")
 
     def start_worker(self, rack: str) -> None:
-        """Starts a worker whose executors are in a rack, as `oncelake-rack` would have told them."""
+        """Start a worker whose executors are in a rack, as `oncelake-rack` would have told them."""
         told = {"NODE_RACK": rack, "SPARK_EXECUTOR_ATTRIBUTE_RACK": rack}
         host = self.hosts.get(rack, "127.0.0.1")
         command = ["org.apache.spark.deploy.worker.Worker", "--host", host, "--webui-port", "0"]
@@ -146,7 +146,7 @@ class RackCluster:
 
 
 def wait_for_text(started: Process, text: str) -> None:
-    """Waits until a server's log has a text."""
+    """Wait until a server's log has a text."""
 
     def found() -> bool:
         said = started.log.read_text(errors="replace")
@@ -165,7 +165,7 @@ def rack_cluster(
     replicas: int = 1,
     hosts: Mapping[str, str] | None = None,
 ) -> Iterator[RackCluster]:
-    """Runs the cluster for the length of a block.
+    """Run the cluster for the length of a block.
 
     Args:
         folder: where it writes.
@@ -250,7 +250,7 @@ broker.session.timeout.ms=6000
 
 
 def _as_formatted(formatted: Path, data: Path, number: int) -> None:
-    """Makes of the first broker's folder another's, which spares a Java that does the same."""
+    """Make the folder of a broker from that of the first, which spares a Java that does the same."""
     shutil.copytree(formatted, data)
     meta = data / "meta.properties"
     own = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

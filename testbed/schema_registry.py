@@ -1,22 +1,23 @@
-"""A real schema registry (Apicurio) on a free port, for tests."""
+"""A real schema registry (Apicurio) on a free port."""
 
 import shutil
 import socket
 import subprocess
 import tarfile
 import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 import requests
 
+from pipelines.errors import InfrastructureError
 from pipelines.resources import home
 from pipelines.runtime.ivy import retrieve
 from pipelines.runtime.jars import exclusively, sha256
 from pipelines.runtime.java import find_java
+from testbed.waiting import wait_until
 
 _LIST: Final = Path(__file__).parent / "registry" / "ivy.xml"
 _ARCHIVE: Final = "apicurio-registry-app-3.0.9-all.tar.gz"
@@ -28,7 +29,7 @@ _STOP_WITHIN_S: Final = 20.0
 
 @contextmanager
 def schema_registry() -> Iterator[str]:
-    """Runs a registry that forgets everything at its end.
+    """Run a registry that forgets everything at its end.
 
     Yields:
         The address of its interface like Confluent's.
@@ -63,7 +64,7 @@ def schema_registry() -> Iterator[str]:
 
 
 def _archive() -> Path:
-    """The archive, fetched once and checked."""
+    """Return the archive, fetched once and checked."""
     folder = home() / "jars" / "registry"
     path = folder / _ARCHIVE
     folder.mkdir(parents=True, exist_ok=True)
@@ -74,7 +75,8 @@ def _archive() -> Path:
                 retrieve("registry", scratch, 1, list_of=_LIST)
                 fetched = scratch / "registry" / _ARCHIVE
                 found = sha256(fetched)
-                assert found == _SHA256, f"{_ARCHIVE}: expected SHA-256 {_SHA256}, found {found}"
+                if found != _SHA256:
+                    raise InfrastructureError(f"{_ARCHIVE}: expected SHA-256 {_SHA256}, found {found}")
                 fetched.replace(path)
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)
@@ -88,12 +90,11 @@ def _free_port() -> int:
 
 
 def _wait(process: "subprocess.Popen[bytes]", url: str, log: Path) -> None:
-    deadline = time.monotonic() + _READY_WITHIN_S
-    while True:
-        assert process.poll() is None, log.read_text()[-3000:]
-        assert time.monotonic() < deadline, f"the registry is not up: {log.read_text()[-3000:]}"
-        try:
-            if requests.get(f"{url}/subjects", timeout=5).ok:
-                return
-        except requests.RequestException:
-            time.sleep(0.1)
+    def answers() -> bool:
+        if process.poll() is not None:
+            raise InfrastructureError(f"the registry ended: {log.read_text()[-3000:]}")
+        with suppress(requests.RequestException):
+            return requests.get(f"{url}/subjects", timeout=5).ok
+        return False
+
+    wait_until(answers, "the registry answers", _READY_WITHIN_S)
