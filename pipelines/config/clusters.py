@@ -59,9 +59,14 @@ class RackConfig(BaseModel):
     variable: Variable = "NODE_RACK"
 
     @property
+    def is_off(self) -> bool:
+        """Whether racks are ignored: consumers read each partition from its leader."""
+        return self.mode == "off"
+
+    @property
     def executor_variable(self) -> str | None:
         """The variable from which clients on executors take their rack; None where racks are ignored."""
-        return None if self.mode == "off" else self.variable
+        return None if self.is_off else self.variable
 
     @property
     def assigns_partitions(self) -> bool:

@@ -296,13 +296,13 @@ def _dead_letters_fit(facts: PipelineFacts) -> Iterator[Finding]:
     "What it needs",
 )
 def _bytes_stay_in_the_rack(facts: PipelineFacts) -> Iterator[Finding]:
-    topic, mode = _topic(facts).racked, facts.config.kafka.rack.mode
+    topic, rack = _topic(facts).racked, facts.config.kafka.rack
     racks = sorted({rack for rack in topic.racks.values() if rack})
-    if mode == "off" and not racks:
+    if rack.is_off and not racks:
         return
-    for hint in advise(topic, racks, mode).hints:
+    for hint in advise(topic, racks, rack.mode).hints:
         yield Finding(
-            "info" if mode == "off" else "warning",
+            "info" if rack.is_off else "warning",
             hint,
             "each byte read in its own rack",
             f"see {command(facts.config, 'rack doctor')}",

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, get_args
 
+from pipelines.config.clusters import RackConfig
 from pipelines.config.values import RackMode
 from pipelines.racks.topology import Partition, TopicReplicas
 
@@ -37,7 +38,7 @@ def advise(topic: TopicReplicas, executors: Sequence[str], mode: RackMode) -> Ad
         executors: the rack of each executor; as many as there are, or one for each of equal numbers.
         mode: what the configuration says now.
     """
-    shares = {each: _share(topic, executors, each) for each in MODES}
+    shares = {each: _share(topic, executors, RackConfig(mode=each)) for each in MODES}
     near = {partition.number: sorted(topic.racks_of(partition)) for partition in topic.partitions}
     return Advice(shares, near, _hints(topic, executors, mode, shares))
 
@@ -66,10 +67,10 @@ def crossing(share: float, gigabytes: float, price: float) -> CrossRackCost:
     return CrossRackCost(crossed, crossed * price)
 
 
-def _share(topic: TopicReplicas, executors: Sequence[str], mode: RackMode) -> float:
+def _share(topic: TopicReplicas, executors: Sequence[str], rack: RackConfig) -> float:
     weights = _weights(topic.partitions)
     return sum(
-        weight * _local(topic, partition, executors, mode)
+        weight * _local(topic, partition, executors, rack)
         for partition, weight in zip(topic.partitions, weights, strict=True)
     )
 
@@ -82,14 +83,14 @@ def _weights(partitions: Sequence[Partition]) -> list[float]:
     return [size / sum(sizes) for size in sizes]
 
 
-def _local(topic: TopicReplicas, partition: Partition, executors: Sequence[str], mode: RackMode) -> float:
+def _local(topic: TopicReplicas, partition: Partition, executors: Sequence[str], rack: RackConfig) -> float:
     """Return the chance that a partition is read within the rack."""
     if not executors:
         return 0.0
     of_leader = {topic.racks.get(partition.leader)} if partition.leader is not None else set()
-    near = of_leader if mode == "off" else topic.racks_of(partition)
-    hits = sum(rack in near for rack in executors)
-    return float(hits > 0) if mode == "placement" else hits / len(executors)
+    near = of_leader if rack.is_off else topic.racks_of(partition)
+    hits = sum(executor in near for executor in executors)
+    return float(hits > 0) if rack.assigns_partitions else hits / len(executors)
 
 
 def _hints(
