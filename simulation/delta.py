@@ -20,9 +20,11 @@ from delta.exceptions import (
     MetadataChangedException,
 )
 
-from pipelines.delta.epochs import Commit, Stamp
+from pipelines.delta.conflicts import raising_stale_epoch
+from pipelines.delta.epochs import Commit, Stamp, require_newer
 from pipelines.delta.fencing import rewrite_files
-from pipelines.delta.transaction import File, raising_stale_epoch, require_newer, version_gone
+from pipelines.delta.replaced_rows import File
+from pipelines.delta.transaction import version_gone
 from simulation.kernel import Kernel, NoAnswer
 
 ALL: Final = "all"

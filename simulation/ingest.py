@@ -13,12 +13,12 @@ from zoneinfo import ZoneInfo
 
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.checkpoint_fit import BEGIN
-from pipelines.delta.epochs import Stamp
+from pipelines.delta.conflicts import raising_stale_epoch
+from pipelines.delta.epochs import Stamp, require_newer
 from pipelines.delta.idempotent_writer import DraftedRows, IdempotentWriter
 from pipelines.delta.stream_check import require_ingest_fit
 from pipelines.delta.table_properties import TOPIC_ID, WHOLE_FROM
 from pipelines.delta.table_state import StreamCommit, TableState
-from pipelines.delta.transaction import raising_stale_epoch, require_newer
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.kafka.ingest_state import EVERYTHING, Ingestion, RecordComparison
 from pipelines.kafka.topic_offsets import BrokerOffsets

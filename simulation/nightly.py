@@ -15,8 +15,8 @@ from pipelines.config.loader import load_config
 from pipelines.delta.conflicts import retry_conflicts
 from pipelines.delta.epochs import Commit, Stamp, application
 from pipelines.delta.fencing import claim_table, replace_partition, restore_table, write_fenced
+from pipelines.delta.replaced_rows import File
 from pipelines.delta.table_properties import CERTIFIED
-from pipelines.delta.transaction import File
 from pipelines.errors import InfrastructureError
 from pipelines.ledger.certifications import (
     Certified,

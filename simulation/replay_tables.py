@@ -12,7 +12,7 @@ from pipelines.audit.recount import BronzeDay, BronzeFacts
 from pipelines.config.streams import Layer
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.fencing import claim_table, rows_deleted, write_fenced
-from pipelines.delta.transaction import File
+from pipelines.delta.replaced_rows import File
 from pipelines.errors import OncelakeError
 from pipelines.ledger.certifications import Certified, Verdict, certified_in, newest_certified
 from pipelines.ledger.checks import Check

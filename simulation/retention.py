@@ -7,8 +7,8 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+from pipelines.delta.replaced_rows import File
 from pipelines.delta.table_properties import APPEND_ONLY
-from pipelines.delta.transaction import File
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.ledger.certifications import certified_in, history_of, newest_certified
 from pipelines.ledger.retention_properties import first_rebuildable, refuse_incomplete_days

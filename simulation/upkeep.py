@@ -12,8 +12,8 @@ from pipelines.config.streams import Layer
 from pipelines.delta.conflicts import retry_conflicts
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.fencing import Restored, restore_table, rows_deleted
+from pipelines.delta.replaced_rows import File
 from pipelines.delta.table_properties import APPEND_ONLY, SPEED_FROM
-from pipelines.delta.transaction import File
 from pipelines.errors import InfrastructureError
 from pipelines.ledger.certifications import Certified, Verdict, certified_in, newest
 from pipelines.ledger.lease_terms import LeaseTerm

@@ -9,7 +9,8 @@ from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import around
-from pipelines.delta.io import days_condition, on_days, small_rows
+from pipelines.delta.conditions import days_condition
+from pipelines.delta.io import on_days, small_rows
 from pipelines.ledger.layer_samples import Difference, Explanations, LayerDifference, LayerSample
 from pipelines.records.decode import COORDINATES, EVENT_DATE
 from pipelines.records.dedup import OTHER_DAY, right_side_columns, same_event, with_key_columns

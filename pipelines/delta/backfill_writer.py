@@ -18,8 +18,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 from pipelines.delta.conflicts import TABLE_CHANGED
-from pipelines.delta.epochs import Stamp
-from pipelines.delta.transaction import StaleEpoch
+from pipelines.delta.epochs import StaleEpoch, Stamp
 from pipelines.errors import InfrastructureError
 from pipelines.fault_points import Point, reach
 from pipelines.records.watermark import ALWAYS

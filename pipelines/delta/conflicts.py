@@ -1,13 +1,15 @@
 """Commits that conflict with those of other writers, and how often they are tried."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from delta.exceptions import (
     ConcurrentAppendException,
     ConcurrentDeleteDeleteException,
     ConcurrentDeleteReadException,
+    ConcurrentTransactionException,
     ConcurrentWriteException,
     DeltaConcurrentModificationException,
     MetadataChangedException,
@@ -15,6 +17,7 @@ from delta.exceptions import (
 )
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from pipelines.delta.epochs import stale_epoch_error
 from pipelines.errors import InfrastructureError
 
 Result = TypeVar("Result")
@@ -68,3 +71,16 @@ def retry_conflicts(
             f"{table}: other writers committed to it first at each of {_ATTEMPTS} attempts, so the change"
             " was not made; start again when they have ended"
         ) from None
+
+
+@contextmanager
+def raising_stale_epoch(table: str) -> Iterator[None]:
+    """Say of a commit that a later epoch has overtaken that it was.
+
+    Raises:
+        StaleEpoch: it was.
+    """
+    try:
+        yield
+    except ConcurrentTransactionException:
+        raise stale_epoch_error(table) from None

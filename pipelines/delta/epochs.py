@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from pipelines.errors import InfrastructureError
+
 # A run that waits for ingest writes the index again and again.
 _STEPS: Final = 1_000_000
 _HARMLESS: Final = frozenset(
@@ -20,6 +22,10 @@ _HARMLESS: Final = frozenset(
     }
 )
 """Operations of Delta that leave the rows of a table as they are."""
+
+
+class StaleEpoch(InfrastructureError):
+    """A later run has taken over: this one may not write any longer."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,30 @@ def next_epoch(lease_epoch: int | None, numbers: Iterable[int]) -> int:
         numbers: the highest number that each fenced table has taken; -1 where it has taken none.
     """
     return 1 + max(lease_epoch or 0, *(number // _STEPS for number in numbers), 0)
+
+
+def require_newer(table: str, taken: int, stamp: Stamp) -> None:
+    """Make sure that a commit's number is above the one that its table has taken.
+
+    Args:
+        table: the path of the table.
+        taken: the highest number of the stamp's application in it; -1 if it has taken none.
+        stamp: what the commit is to carry.
+
+    Raises:
+        StaleEpoch: it is not.
+    """
+    if taken >= stamp.number:
+        raise stale_epoch_error(table)
+
+
+def stale_epoch_error(table: str) -> StaleEpoch:
+    """Return what is said of a commit of an earlier epoch than the table's."""
+    return StaleEpoch(
+        f"{table}: this run lost its lease to a later one, so it writes nothing more and certifies nothing."
+        " Start again when that one has ended; if the machine was paused, or the lake was unavailable, raise"
+        " batch.lease_duration above that time"
+    )
 
 
 def is_free(until: datetime, now: datetime, *, is_gone: bool) -> bool:

@@ -16,8 +16,9 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.delta.commits import commit_at
+from pipelines.delta.conditions import partition_condition
 from pipelines.delta.conflicts import retry_conflicts
-from pipelines.delta.epochs import Commit, Stamp
+from pipelines.delta.epochs import Commit, Stamp, require_newer
 from pipelines.delta.fencing import (
     Restored,
     claim_table,
@@ -28,10 +29,10 @@ from pipelines.delta.fencing import (
     write_fenced,
 )
 from pipelines.delta.log import delta_log, is_divided_by
-from pipelines.delta.replaced_rows import ReplacedRows, RowsOfDays, partition_condition
+from pipelines.delta.replaced_rows import ReplacedRows, RowsOfDays
 from pipelines.delta.row_changes import RowChange, deletion
 from pipelines.delta.table_properties import keep_versions
-from pipelines.delta.transaction import Transaction, require_newer
+from pipelines.delta.transaction import Transaction
 
 USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 

@@ -9,17 +9,10 @@ from datetime import date
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from pipelines.delta.conflicts import TABLE_CHANGED, retry_conflicts
-from pipelines.delta.epochs import Commit, Stamp
-from pipelines.delta.io import days_condition
-from pipelines.delta.replaced_rows import partition_condition
-from pipelines.delta.transaction import (
-    File,
-    StaleEpoch,
-    raising_stale_epoch,
-    require_newer,
-    stale_epoch_error,
-)
+from pipelines.delta.conditions import days_condition, partition_condition
+from pipelines.delta.conflicts import TABLE_CHANGED, raising_stale_epoch, retry_conflicts
+from pipelines.delta.epochs import Commit, StaleEpoch, Stamp, require_newer, stale_epoch_error
+from pipelines.delta.replaced_rows import File
 from pipelines.fault_points import Point, reach
 
 

@@ -7,8 +7,9 @@ from functools import partial
 from typing import Final
 
 from pipelines.delta.epochs import Stamp
+from pipelines.delta.replaced_rows import File
 from pipelines.delta.table_properties import SERVES
-from pipelines.delta.transaction import File, Transaction, version_gone
+from pipelines.delta.transaction import Transaction, version_gone
 from pipelines.errors import SourceError
 from pipelines.fault_points import Point, reach
 from pipelines.spark.files import HadoopFile

@@ -10,11 +10,11 @@ from typing import Final, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.delta.conflicts import TABLE_CHANGED, retry_conflicts
-from pipelines.delta.epochs import Stamp
+from pipelines.delta.epochs import StaleEpoch, Stamp
 from pipelines.delta.fenced_commits import commits_since
 from pipelines.delta.reset_fence import ResetFence
 from pipelines.delta.table_state import last_batch, recent_commits
-from pipelines.delta.transaction import StaleEpoch, Transaction
+from pipelines.delta.transaction import Transaction
 from pipelines.errors import SourceError
 from pipelines.fault_points import Point, reach
 from pipelines.spark.streams import query_of

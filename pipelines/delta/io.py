@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.durations import days_in_a_row
+from pipelines.delta.conditions import days_condition
 
 
 def by_day_and_key(rows: DataFrame, key: Sequence[str]) -> DataFrame:
@@ -54,15 +54,3 @@ def small_rows(aggregated: DataFrame) -> list[dict[str, Any]]:
 def on_days(days: Sequence[date]) -> Column:
     """Return whether a row's `_event_date` is one of the given, sorted days."""
     return F.expr(days_condition(days))
-
-
-def days_condition(days: Sequence[date], column: str = "_event_date") -> str:
-    """Return an SQL condition on a column that holds for the given, sorted days, of which there must be one.
-
-    Ranges stand for days in a row, so that years of days stay a short condition.
-    """
-    # Delta's replaceWhere fails on BETWEEN before it has resolved the column.
-    ranges = (
-        f"({column} >= DATE'{first}' AND {column} <= DATE'{last}')" for first, last in days_in_a_row(days)
-    )
-    return " OR ".join(ranges)

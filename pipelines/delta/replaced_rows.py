@@ -8,14 +8,10 @@ from datetime import date
 from functools import cached_property
 from typing import Any, Final, Protocol
 
-from pipelines.delta.io import days_condition
-from pipelines.sql import literal
+from pipelines.delta.conditions import days_condition, partition_condition
 
-
-def partition_condition(partition: Mapping[str, str]) -> str:
-    """Return the SQL condition that holds for the rows of a partition."""
-    return " AND ".join(f"{column} = {literal(value)}" for column, value in partition.items())
-
+File = dict[str, Any]
+"""A file of a table as Delta's protocol writes it: the content of an `add` action."""
 
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 

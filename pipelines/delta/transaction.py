@@ -9,12 +9,11 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import date
 from typing import Any, Final
 
-from delta.exceptions import ConcurrentTransactionException
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -22,26 +21,20 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from pipelines.delta.commits import leave_files, removed_paths
-from pipelines.delta.epochs import Stamp
+from pipelines.delta.conflicts import raising_stale_epoch
+from pipelines.delta.epochs import Stamp, require_newer
 from pipelines.delta.io import read
 from pipelines.delta.log import delta_log, files_of, is_divided_by, rows_of, scala_seq
-from pipelines.delta.replaced_rows import ReplacedRows
+from pipelines.delta.replaced_rows import File, ReplacedRows
 from pipelines.delta.row_changes import FILE, RowChange
 from pipelines.delta.small_tables import listed_files
 from pipelines.delta.transaction_numbers import last_number
-from pipelines.errors import ConfigError, InfrastructureError, SourceError
+from pipelines.errors import ConfigError, SourceError
 from pipelines.schema_paths import flat, optional
 from pipelines.spark.files import HadoopFile
 
 _METRICS: Final = "spark.databricks.delta.history.metricsEnabled"
 _WIDENING: Final = "delta.enableTypeWidening"
-
-File = dict[str, Any]
-"""A file of a table as Delta's protocol writes it: the content of an `add` action."""
-
-
-class StaleEpoch(InfrastructureError):
-    """A later run has taken over: this one may not write any longer."""
 
 
 class Transaction:
@@ -413,43 +406,6 @@ def _plain(url: str) -> str:
 def _actions(files: DataFrame) -> list[File]:
     texts = files.select(F.to_json(F.struct("*")).alias("file")).toLocalIterator()
     return [json.loads(row["file"]) for row in texts]
-
-
-@contextmanager
-def raising_stale_epoch(table: str) -> Iterator[None]:
-    """Say of a commit that a later epoch has overtaken that it was.
-
-    Raises:
-        StaleEpoch: it was.
-    """
-    try:
-        yield
-    except ConcurrentTransactionException:
-        raise stale_epoch_error(table) from None
-
-
-def require_newer(table: str, taken: int, stamp: Stamp) -> None:
-    """Make sure that a commit's number is above the one that its table has taken.
-
-    Args:
-        table: the path of the table.
-        taken: the highest number of the stamp's application in it; -1 if it has taken none.
-        stamp: what the commit is to carry.
-
-    Raises:
-        StaleEpoch: it is not.
-    """
-    if taken >= stamp.number:
-        raise stale_epoch_error(table)
-
-
-def stale_epoch_error(table: str) -> StaleEpoch:
-    """Return what is said of a commit of an earlier epoch than the table's."""
-    return StaleEpoch(
-        f"{table}: this run lost its lease to a later one, so it writes nothing more and certifies nothing."
-        " Start again when that one has ended; if the machine was paused, or the lake was unavailable, raise"
-        " batch.lease_duration above that time"
-    )
 
 
 def version_gone(table: str, at: int | None) -> SourceError:

@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from pipelines.delta.io import days_condition, small_rows
+from pipelines.delta.conditions import days_condition
+from pipelines.delta.io import small_rows
 from pipelines.delta.small_tables import read_small
 from pipelines.delta.tables import shape, small_frame
 from pipelines.ledger.forgotten import not_emptied

@@ -6,7 +6,8 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from pipelines.delta.io import days_condition, read
+from pipelines.delta.conditions import days_condition
+from pipelines.delta.io import read
 from pipelines.delta.tables import exists
 from pipelines.delta.upkeep import change_rows
 from pipelines.ledger.ops_tables import LAYER_SAMPLES, VALIDATION_RESULTS, rows_of

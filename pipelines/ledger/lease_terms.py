@@ -11,8 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from pipelines.delta.conflicts import CONFLICTS
-from pipelines.delta.epochs import Epoch, Stamp, application, is_free, lease_end, next_epoch
-from pipelines.delta.transaction import StaleEpoch
+from pipelines.delta.epochs import Epoch, StaleEpoch, Stamp, application, is_free, lease_end, next_epoch
 from pipelines.errors import InfrastructureError
 from pipelines.fault_points import Point, reach
 from pipelines.ledger.lease_holders import HeldLease, Holder

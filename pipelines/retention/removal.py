@@ -10,7 +10,8 @@ from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
 from pipelines.config.streams import Layer
-from pipelines.delta.io import days_condition, read, small_rows
+from pipelines.delta.conditions import days_condition
+from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import exists
 from pipelines.ledger.certifications import Certified, Verdict, certified, verdicts
 from pipelines.ledger.retention_properties import first_complete_day, speed_from

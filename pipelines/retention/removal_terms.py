@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 from pipelines.config.model import PipelineConfig
 from pipelines.config.streams import Layer
 from pipelines.contracts.event_days import FIRST_DAY
-from pipelines.delta.io import days_condition
+from pipelines.delta.conditions import days_condition
 from pipelines.delta.table_properties import SPEED_FROM, WHOLE_FROM
 from pipelines.ledger.certifications import Certified, Verdict
 from pipelines.ledger.retention_properties import first_day_by_age, first_moment_of, first_rebuildable

@@ -7,8 +7,9 @@ from typing import Final, NamedTuple
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
+from pipelines.delta.conditions import days_condition
 from pipelines.delta.event_tables import by_clock_since, events_schema
-from pipelines.delta.io import days_condition, read, small_rows
+from pipelines.delta.io import read, small_rows
 from pipelines.delta.record_tables import QUARANTINE, require_table
 from pipelines.delta.tables import exists, shape, small_frame, version
 from pipelines.formats.registered_formats import wire_format_of

@@ -8,8 +8,9 @@ from pyspark.sql import DataFrame
 
 from pipelines.config.commands import command
 from pipelines.config.streams import LAYERS
+from pipelines.delta.conditions import days_condition
 from pipelines.delta.fenced_commits import claim
-from pipelines.delta.io import by_day_and_key, days_condition, on_days, read, small_rows
+from pipelines.delta.io import by_day_and_key, on_days, read, small_rows
 from pipelines.delta.reader_position_check import require_not_read_ahead
 from pipelines.delta.record_tables import require_table
 from pipelines.delta.stream_check import reset_command

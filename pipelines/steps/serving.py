@@ -17,8 +17,9 @@ from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.config.streams import writer_of
 from pipelines.contracts.descriptions import descriptions_of
+from pipelines.delta.conditions import days_condition
 from pipelines.delta.descriptions import OWN_COLUMNS
-from pipelines.delta.io import days_condition, read
+from pipelines.delta.io import read
 from pipelines.delta.schema_evolution import fitted_columns, merged
 from pipelines.delta.tables import conform, exists
 from pipelines.errors import ConfigError, OncelakeError

@@ -7,10 +7,11 @@ from pyspark.errors import PySparkException
 
 from pipelines.config.commands import command
 from pipelines.delta.conflicts import CONFLICTS, retry_conflicts
+from pipelines.delta.epochs import StaleEpoch
 from pipelines.delta.file_copies import Days, hold_days
 from pipelines.delta.table_properties import SERVES, table_property
 from pipelines.delta.tables import exists
-from pipelines.delta.transaction import StaleEpoch, Transaction
+from pipelines.delta.transaction import Transaction
 from pipelines.errors import ConfigError, OncelakeError
 from pipelines.ledger.certifications import certified
 from pipelines.spark.failures import first_line

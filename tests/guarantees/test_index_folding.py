@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.epochs import StaleEpoch
 from pipelines.delta.io import append, read
 from pipelines.delta.tables import small_frame, version
-from pipelines.delta.transaction import StaleEpoch
 from pipelines.ledger.bronze_index import OFFSETS, RECORDS, BronzeIndex
 from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.certifications import history, newest_certified

@@ -18,13 +18,12 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import days_of
 from pipelines.contracts.rules import RowRule
-from pipelines.delta.epochs import Stamp
+from pipelines.delta.epochs import StaleEpoch, Stamp
 from pipelines.delta.fenced_commits import claim
 from pipelines.delta.io import read
 from pipelines.delta.record_tables import QUARANTINE, REPLAYED_BY
 from pipelines.delta.table_properties import DEDUP, from_hex, set_table_property, table_property, to_hex
 from pipelines.delta.tables import shape, version
-from pipelines.delta.transaction import StaleEpoch
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.fault_points import Point, armed
 from pipelines.ledger.bronze_indexer import index_bronze

@@ -13,12 +13,11 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.contracts.contract import DataContract
-from pipelines.delta.epochs import Stamp
+from pipelines.delta.epochs import StaleEpoch, Stamp
 from pipelines.delta.fenced_commits import restore_fenced
 from pipelines.delta.fencing import Restored
 from pipelines.delta.io import append, read
 from pipelines.delta.table_properties import set_table_property
-from pipelines.delta.transaction import StaleEpoch
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.fault_points import Point
 from pipelines.ledger.certifications import certified, history

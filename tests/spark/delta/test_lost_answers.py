@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.delta.epochs import Commit, Epoch, Stamp
+from pipelines.delta.epochs import Commit, Epoch, StaleEpoch, Stamp, stale_epoch_error
 from pipelines.delta.fenced_commits import claim, commits_since, number_taken
 from pipelines.delta.fencing import write_fenced
 from pipelines.delta.idempotent_writer import DraftedRows, IdempotentWriter
 from pipelines.delta.io import read
 from pipelines.delta.reset_fence import ResetFence
-from pipelines.delta.transaction import StaleEpoch, Transaction, stale_epoch_error
+from pipelines.delta.transaction import Transaction
 from pipelines.errors import SourceError
 
 

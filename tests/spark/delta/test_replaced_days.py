@@ -8,12 +8,12 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
+from pipelines.delta.conditions import days_condition
 from pipelines.delta.conflicts import CONFLICTS
-from pipelines.delta.epochs import Stamp
+from pipelines.delta.epochs import StaleEpoch, Stamp
 from pipelines.delta.fenced_commits import append_fenced, claim, replace_days_fenced, replace_rows_fenced
-from pipelines.delta.io import days_condition
 from pipelines.delta.replaced_rows import RowsOfDays, RowsOfPartition
-from pipelines.delta.transaction import StaleEpoch, Transaction
+from pipelines.delta.transaction import Transaction
 from pipelines.errors import SourceError
 from tests.support.table_copies import TableCopies
 

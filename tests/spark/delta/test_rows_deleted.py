@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.delta.epochs import Epoch, Stamp
+from pipelines.delta.epochs import Epoch, StaleEpoch, Stamp
 from pipelines.delta.fenced_commits import claim
 from pipelines.delta.io import read
 from pipelines.delta.table_properties import APPEND_ONLY, SPEED_FROM, set_table_property, table_property
-from pipelines.delta.transaction import StaleEpoch
 from pipelines.delta.upkeep import delete_rows
 
 

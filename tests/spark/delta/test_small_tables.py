@@ -11,13 +11,12 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.delta.conflicts import CONFLICTS
-from pipelines.delta.epochs import Stamp
+from pipelines.delta.epochs import StaleEpoch, Stamp
 from pipelines.delta.fenced_commits import claim, replace_partition_fenced
 from pipelines.delta.io import append, read, replace_rows
 from pipelines.delta.log import newest_snapshot
 from pipelines.delta.small_tables import listed_files, read_small
 from pipelines.delta.table_properties import set_table_property
-from pipelines.delta.transaction import StaleEpoch
 from pipelines.fault_points import Point, armed
 from pipelines.session_settings import session_settings
 from pipelines.spark.session import forget_tables

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.delta.epochs import Stamp
+from pipelines.delta.epochs import StaleEpoch, Stamp
 from pipelines.delta.io import append
 from pipelines.delta.log import newest_snapshot
 from pipelines.delta.table_properties import set_table_property
 from pipelines.delta.table_state import last_batch, table_state
 from pipelines.delta.tables import ensure_table, shape
-from pipelines.delta.transaction import StaleEpoch, Transaction
+from pipelines.delta.transaction import Transaction
 from pipelines.delta.transaction_numbers import number_in, number_in_newest_commits
 from pipelines.errors import SourceError
 from pipelines.spark.session import forget_tables

@@ -14,7 +14,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.delta.epochs import Stamp
+from pipelines.delta.conditions import days_condition
+from pipelines.delta.epochs import StaleEpoch, Stamp
 from pipelines.delta.fenced_commits import (
     append_fenced,
     delete_rows_fenced,
@@ -22,10 +23,10 @@ from pipelines.delta.fenced_commits import (
     rewrite_rows,
 )
 from pipelines.delta.fencing import FencedTransaction, rows_deleted, write_fenced
-from pipelines.delta.io import days_condition
+from pipelines.delta.replaced_rows import File
 from pipelines.delta.row_changes import RowChange
 from pipelines.delta.table_properties import set_table_property
-from pipelines.delta.transaction import File, StaleEpoch, Transaction
+from pipelines.delta.transaction import Transaction
 from simulation.delta import ModelLog, ModelTable
 from tests.support.immediate_effects import Unscheduled
 

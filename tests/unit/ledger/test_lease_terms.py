@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pipelines.delta.epochs import Epoch, Stamp
-from pipelines.delta.transaction import StaleEpoch
+from pipelines.delta.epochs import Epoch, StaleEpoch, Stamp
 from pipelines.errors import InfrastructureError
 from pipelines.ledger.lease_holders import HeldLease, Holder
 from pipelines.ledger.lease_terms import LeaseHeld, LeaseLimits, LeaseTaken, LeaseTerm, take
