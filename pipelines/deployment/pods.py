@@ -245,7 +245,7 @@ class Pods:
         return not (self.described.config.spark.master or "local").startswith("local")
 
     def _ports(self) -> Iterator[int]:
-        """Yield the ports of others that jobs connect to; none if one of them is in a variable."""
+        """Yield the ports of others that jobs connect to; none if one of them is not known here."""
         config = self.described.config
         kafkas = [each.kafka for each in self.described.asked]
         named = (
@@ -255,6 +255,9 @@ class Pods:
             f"spark.conf.{_ENDPOINT}",
         )
         if any(variables_in(self.described.raw.get(key, "")) for key in named):
+            return
+        # A webhook is a secret, which is read where the job runs; a program may connect to anything.
+        if config.notify.webhook or config.notify.command:
             return
         yield _HTTPS
         addresses = [

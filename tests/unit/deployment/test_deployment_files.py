@@ -289,6 +289,15 @@ def test_the_network_is_open_where_the_configuration_connects_to(plain: Describe
     assert policy["spec"]["ingress"] == [{"from": [{"podSelector": policy["spec"]["podSelector"]}]}]
 
 
+@pytest.mark.parametrize(
+    "notify",
+    ['{webhook: "${HOOK}"}', '{webhook: "${file:/run/secrets/hook}"}', "{command: [/opt/notify]}"],
+)
+def test_the_network_is_open_to_what_the_configuration_does_not_tell(tmp_path: Path, notify: str) -> None:
+    (policy,) = of_kind(described(tmp_path, f"notify: {notify}"), "NetworkPolicy")[:1]
+    assert policy["spec"]["egress"] == [{}]
+
+
 def test_the_night_begins_when_its_day_is_over_and_upkeep_at_another_time(tmp_path: Path) -> None:
     of = described(tmp_path, "batch: {seal_grace: 3 hours}")
     nightly, maintain = (each["spec"] for each in of_kind(of, "CronJob"))
