@@ -51,12 +51,13 @@ def explain(key_texts: tuple[str, ...], limit: int, output: LogFormat | None, **
         key.extend(asked_key(contract, key_texts))
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
-        return _summary(look(pipeline, key, limit), pipeline.contract)
+        return explanation_document(look(pipeline, key, limit), pipeline.contract)
 
     run_job(Job("explain", body, check=check), CommonOptions(**common), output)
 
 
-def _summary(explained: Explained, contract: DataContract) -> dict[str, Any]:
+def explanation_document(explained: Explained, contract: DataContract) -> dict[str, Any]:
+    """Return what the command prints, as JSON or as `lines` of text."""
     shown = [
         (key, list(records))
         for key, records in groupby(explained.records, key=lambda each: tuple(each[0].key))

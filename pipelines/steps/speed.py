@@ -176,7 +176,7 @@ class _Job:
     def plan(self) -> DataFrame:
         """Return events and broken records, decoded with all schemas that are known by now."""
         config, contract = self.pipeline.config, self.pipeline.contract
-        bronze, columns = self._in_order(_bronze(self.pipeline))
+        bronze, columns = self._in_order(bronze_stream(self.pipeline))
         decoded = decode(bronze, contract, config.decode.max_future, self.writers).observe(
             _DECODED, F.count(F.lit(1)).alias("records")
         )
@@ -286,7 +286,8 @@ def quarantined_metric(counts: Mapping[str, int]) -> StreamMetric:
     )
 
 
-def _bronze(pipeline: Pipeline) -> DataFrame:
+def bronze_stream(pipeline: Pipeline) -> DataFrame:
+    """Return bronze as a stream of what is appended to it, from where the query begins."""
     # A commit that removes old records from bronze, or empties some, has nothing new.
     reader = pipeline.spark.readStream.format("delta").option("skipChangeCommits", True)
     if pipeline.config.speed.max_bytes_per_trigger:

@@ -347,7 +347,7 @@ def test_bronze_of_an_earlier_version_gets_its_mark_when_it_is_needed(lake: Lake
     stream(lake)
     assert "_forgotten" not in lake.table("bronze").columns
     seen: list[int] = []
-    rows = speed_layer._bronze(lake.pipeline).writeStream.foreachBatch(
+    rows = speed_layer.bronze_stream(lake.pipeline).writeStream.foreachBatch(
         lambda got, _: seen.append(got.count())
     )
     running = rows.option("checkpointLocation", f"{lake.config.root}/ops/checkpoints/other").start()

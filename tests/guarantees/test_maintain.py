@@ -100,7 +100,7 @@ def offsets_left(lake: Lake) -> list[tuple[int, ...]]:
 
 def reader(lake: Lake, seen: list[int]) -> StreamingQuery:
     """A query that reads bronze as the speed stream does, and notes how many rows it gets."""
-    rows = speed_layer._bronze(lake.pipeline)
+    rows = speed_layer.bronze_stream(lake.pipeline)
     writer = rows.writeStream.foreachBatch(lambda batch, _: seen.append(batch.count()))
     writer = writer.option("checkpointLocation", f"{lake.config.root}/ops/checkpoints/other")
     # Upkeep takes longer. Each look at bronze would take its share of the processor.

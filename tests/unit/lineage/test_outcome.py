@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import pytest
 
-from pipelines.cli.explain import _summary
+from pipelines.cli.explain import explanation_document
 from pipelines.contracts.contract import DataContract
 from pipelines.ledger.layer_samples import Explanation
 from pipelines.lineage.outcome import Facts, fate
@@ -123,7 +123,7 @@ def explained(contract: DataContract, *records: Facts, **changes: Any) -> Explai
 
 def test_the_table_is_aligned_and_harmless(contract: DataContract) -> None:
     poison = replace(WINS, key=("\x1b[31m", None, "EWR", None), topic="a-longer-topic")
-    lines = _summary(explained(contract, poison, replace(poison, offset=123)), contract)["lines"]
+    lines = explanation_document(explained(contract, poison, replace(poison, offset=123)), contract)["lines"]
     _, key, heading, *rows, _, where = lines
     assert key.startswith("carrier = \\x1b[31m, flight = (not shown or not readable), origin = EWR")
     assert where == "searched 5 records of bronze (version 1)"
@@ -132,9 +132,9 @@ def test_the_table_is_aligned_and_harmless(contract: DataContract) -> None:
 
 
 def test_nothing_found_and_not_all_shown_are_said(contract: DataContract) -> None:
-    nothing = " ".join(_summary(explained(contract, keys=0), contract)["lines"])
+    nothing = " ".join(explanation_document(explained(contract, keys=0), contract)["lines"])
     assert nothing.startswith("no record has this key: searched 5 records of bronze (version 1)")
-    cut = _summary(explained(contract, WINS, keys=9), contract)
+    cut = explanation_document(explained(contract, WINS, keys=9), contract)
     assert cut["lines"][-1].startswith("only the first 1 of 9 keys are shown")
     assert not cut["is_whole"]
     assert cut["records"][0]["winner"] == {"topic": "flights", "partition": 0, "offset": 3}
