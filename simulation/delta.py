@@ -303,7 +303,7 @@ class ModelTransaction:
         """Commit a change as Delta does: at the next version, or after those of others that do not conflict.
 
         Raises:
-            Delta's exceptions: one of others conflicts.
+            One of `CONFLICTS`: that of another writer conflicts with it.
         """
         checked = self.version
         while True:

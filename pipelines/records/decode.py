@@ -115,7 +115,7 @@ def with_conditions(
         transform: what is made of each.
 
     Raises:
-        ParseException, AnalysisException: a condition is not one, see `pipelines.spark.preflight`.
+        AnalysisException: a condition is not one, see `pipelines.spark.preflight`.
     """
     if not contract.conditions:
         return rows

@@ -50,7 +50,7 @@ def reaches_out(spark: SparkSession, sql: str) -> str | None:
         there is none.
 
     Raises:
-        ParseException: it is not SQL.
+        AnalysisException: it is not SQL.
     """
     session: Any = spark._jsparkSession
     state = session.sessionState()

@@ -90,7 +90,7 @@ def diagnose(config: PipelineConfig, start: Callable[[], Pipeline], fail_on: Fai
         fail_on: The level from which on a finding is a failure.
 
     Raises:
-        PipelineUnsound: there is such a finding.
+        ChecksFailed: there is such a finding.
     """
     facts = _Asked()
     facts.ask("runtime", lambda: runtime_facts(config), LIMIT)

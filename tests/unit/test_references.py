@@ -1,6 +1,7 @@
 """What docstrings and comments name of the code is there: nobody is sent to a name of former times."""
 
 import ast
+import builtins
 import re
 from collections import defaultdict
 from functools import cache
@@ -96,3 +97,36 @@ def test_what_is_a_reference_and_where_it_leads(reference: str, found: tuple[boo
     is_reference, leads = found
     assert is_of_the_code(reference) is is_reference
     assert not is_reference or is_there(reference) is leads
+
+
+@cache
+def known_errors() -> frozenset[str]:
+    """Names that may be an error's: of builtins, of our classes and constants, and of what is imported."""
+    of_others = {
+        node.attr
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+    }
+    return frozenset({*dir(builtins), *of_others}.union(*map(names_of, FILES)))
+
+
+def errors_of(docstring: str) -> list[str]:
+    """The errors of `Raises:`, whether an entry has one, several, or `One of` a constant."""
+    _, _, section = docstring.partition("\nRaises:\n")
+    entries = re.findall(r"(?m)^    (\S[^:\n]*):", section.partition("\n\n")[0])
+    return [name.removeprefix("One of ").strip("`") for entry in entries for name in entry.split(", ")]
+
+
+@pytest.mark.parametrize("root", ROOTS)
+def test_each_error_that_a_docstring_says_is_raised_exists(root: str) -> None:
+    stale = [
+        f"{path}:{node.lineno}: {name}"
+        for path in FILES
+        if path.parts[0] == root
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        for name in errors_of(ast.get_docstring(node) or "")
+        if name not in known_errors()
+    ]
+    assert stale == []
