@@ -121,8 +121,8 @@ def cluster_of(source_topic: str) -> str | None:
 def micros_of(cluster: str | None) -> timedelta:
     """Return what is added to the ingestion time of a cluster's micro-batches.
 
-    Spark gives whole milliseconds, and two ingests may plan a micro-batch in the same one. What is found by
-    that time, such as the commit that brought it, must be of one of them.
+    Spark's times are whole milliseconds, so two ingests may plan a micro-batch at the same time. The
+    ingestion time must identify one micro-batch, for example to find its commit.
     """
     if cluster is None:
         return timedelta()

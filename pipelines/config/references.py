@@ -43,8 +43,8 @@ def resolved(text: str, where: str, environ: Mapping[str, str]) -> str:
     Args:
         text: the text.
         where: file and key, for messages.
-        environ: the environment's variables. What it has under a whole reference is taken for that one, so
-            that a configuration can be checked where its files and programs are not.
+        environ: the environment's variables. A key that is a whole reference, such as `file:/PATH`, gives
+            the value of that reference. So a configuration can be checked without its files and programs.
 
     Raises:
         ConfigError: a variable is not set, a file cannot be read, a command fails, or there is another `${`.

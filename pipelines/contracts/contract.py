@@ -98,7 +98,10 @@ class DataContract:
         return ZoneInfo(self.day_time_zone)
 
     def treatment(self, path: str) -> Personal | None:
-        """Return how what lies at a path is shown: as personal as what it lies in, and as what lies in it."""
+        """Return how the value at a path is shown.
+
+        A value is personal if a value that contains it, or that it contains, is personal.
+        """
         around = [self.personal.get(above) for above in (*holders(path), path)]
         within = [
             how

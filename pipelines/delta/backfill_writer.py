@@ -1,15 +1,15 @@
 """Appends records to bronze between two micro-batches of ingest, while ingest is at work.
 
-What is late, and what an audit compares, is told by the order of ingestion: no micro-batch in bronze has an
-earlier `_ingested_at` than those that were committed before it. Ingest gives that of the moment at which a
-micro-batch was planned, long before its commit. So records that are appended beside it are written to files
-first, as of a moment. They are committed when all micro-batches that were planned before that moment are, and
-written once more if one that was planned later is.
+The order of ingestion decides which events are late and what an audit compares: no micro-batch in bronze has
+an earlier `_ingested_at` than those that were committed before it. Ingest sets `_ingested_at` to the time at
+which it planned the micro-batch, long before the commit. So a backfill first writes its records to files,
+with one ingestion time. It commits them after all micro-batches that were planned before that time. If a
+micro-batch that was planned later has been committed first, the backfill writes the files again.
 
-Of several clusters each has an ingest, and each keeps to an order of its own: a micro-batch may be committed
-after later ones of others. What is appended follows all that any of them has committed, so that an audit of
-an older bronze takes none of it for a part of that. Only the planned micro-batches of the cluster that it
-comes from are waited for.
+With several clusters, each has its own ingest and its own order: a micro-batch may be committed after later
+ones of other clusters. The ingestion time of a backfill is later than that of every committed micro-batch of
+any cluster, so that an audit of an older version of bronze does not include its records. The backfill waits
+only for planned micro-batches of its own cluster.
 """
 
 from collections.abc import Callable, Sequence

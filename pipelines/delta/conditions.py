@@ -13,7 +13,7 @@ def partition_condition(partition: Mapping[str, str]) -> str:
 
 
 def days_condition(days: Sequence[date], column: str = "_event_date") -> str:
-    """Return an SQL condition on a column that holds for the given, sorted days, of which there must be one.
+    """Return an SQL condition on a column that holds for some days: at least one, sorted.
 
     Ranges stand for days in a row, so that years of days stay a short condition.
     """

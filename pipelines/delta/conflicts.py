@@ -75,10 +75,10 @@ def retry_conflicts(
 
 @contextmanager
 def raising_stale_epoch(table: str) -> Iterator[None]:
-    """Say of a commit that a later epoch has overtaken that it was.
+    """Turn the conflict of a commit with one of a later epoch into `StaleEpoch`.
 
     Raises:
-        StaleEpoch: it was.
+        StaleEpoch: there was such a conflict.
     """
     try:
         yield

@@ -116,7 +116,7 @@ def require_newer(table: str, taken: int, stamp: Stamp) -> None:
 
 
 def stale_epoch_error(table: str) -> StaleEpoch:
-    """Return what is said of a commit of an earlier epoch than the table's."""
+    """Return the error of a commit whose epoch is earlier than that of the table."""
     return StaleEpoch(
         f"{table}: this run lost its lease to a later one, so it writes nothing more and certifies nothing."
         " Start again when that one has ended; if the machine was paused, or the lake was unavailable, raise"

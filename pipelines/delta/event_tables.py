@@ -131,9 +131,9 @@ def _changes(stored: Mapping[str, str], configured: Mapping[str, str]) -> list[s
 
 
 def dedup_settings(contract: DataContract, speed: SpeedConfig) -> dict[str, str]:
-    """Return how the speed layer is deduplicated, by the names under which the table keeps it.
+    """Return the settings of the deduplication, by the names under which the table keeps them.
 
-    Under another name a setting would not be compared with that of a table that is there.
+    Do not change a name: the settings of existing tables would no longer be compared.
     """
     kinds = flat(contract.schema)
     return {

@@ -240,7 +240,7 @@ def delete_rows_fenced(
 
 
 def rewrite_rows(spark: SparkSession, table: str, change: RowChange, note: str | None = None) -> None:
-    """Change or delete rows of a Delta table by one commit, whoever has claimed it; none if it has none such.
+    """Change or delete rows of a Delta table by one commit, without a stamp; no commit if no row matches.
 
     Args:
         spark: the session.

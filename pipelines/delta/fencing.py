@@ -47,7 +47,7 @@ class FencedTransaction(Protocol):
         """Take what another transaction has written in place of files, and remove these, by the commit."""
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        """Let the table say something of itself."""
+        """Set properties of the table."""
 
     def commit(
         self, actions: Sequence[Any], stamp: Stamp, mode: str = "Append", condition: str | None = None
@@ -201,11 +201,11 @@ def replace_partition(
     write: Callable[[Any], Sequence[Any]],
     stamp: Stamp,
 ) -> None:
-    """Replace a partition that only runs write whose stamps are of one application, as one commit.
+    """Replace a partition by one commit. Only runs whose stamps have the same application may write it.
 
-    What conflicts is a further number of that application. A row that somebody deletes meanwhile, without a
-    number, is not written again. Where the commit fails, it may have been made all the same, so what was
-    written for it stays until `VACUUM`.
+    The commit conflicts with a further number of that application. A row that somebody deletes meanwhile,
+    without a number, is not written again. A commit that failed may have been made all the same, so its files
+    stay until `VACUUM`.
 
     Args:
         table: the table.

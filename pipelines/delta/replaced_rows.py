@@ -17,7 +17,7 @@ _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 class ReplacedRows(Protocol):
-    """Rows of a table in whose place a commit writes others."""
+    """Rows of a table that a commit replaces by others."""
 
     @property
     def conditions(self) -> Sequence[str]:

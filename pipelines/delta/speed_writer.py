@@ -42,7 +42,7 @@ class SpeedWriter:
         )
 
     def put_aside(self, rows: DataFrame, batch: int, count: int) -> None:
-        """Write the broken records of a micro-batch, of which there must be one.
+        """Write the broken records of a micro-batch: at least one.
 
         Raises:
             SourceError: another run writes by a copy of the checkpoint.

@@ -284,10 +284,13 @@ class Transaction:
         self._written = self._inner.writeFiles(rows._jdf)
 
     def require_written_in_place_of(self, rows: ReplacedRows) -> None:
-        """Make sure that none of the files that were written has other rows than those that it replaces.
+        """Make sure that the written files hold only rows that the commit is to replace.
+
+        Args:
+            rows: the rows that the commit replaces.
 
         Raises:
-            ValueError: it is not. Nothing is committed.
+            ValueError: a file has other rows. Nothing is committed.
         """
         actions = (self._written.apply(number) for number in range(self._written.size()))
         files = (json.loads(action.json())["add"] for action in actions)
@@ -399,7 +402,7 @@ def _rows_in(file: File) -> int | None:
 
 
 def _plain(url: str) -> str:
-    """Return the URL of a file with as many slashes as Hadoop writes, of whatever part of Spark it is."""
+    """Return the URL of a file with one slash after the scheme, as Hadoop writes it."""
     return re.sub(r"^file:/+", "file:/", url)
 
 

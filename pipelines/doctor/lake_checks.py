@@ -143,7 +143,7 @@ def _lease_is_not_left_over(facts: PipelineFacts) -> Iterator[Finding]:
             "warning",
             f"{who}, and its process is gone",
             "a lease that was given back",
-            "nothing: the next run on that machine takes it, others do when it ends",
+            "nothing: the next run on that machine takes the lease, runs elsewhere when it expires",
         )
     else:
         yield Finding(

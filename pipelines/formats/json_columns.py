@@ -217,7 +217,7 @@ def _are_objects(kinds: list[DataType]) -> bool:
 
 
 def _either(kinds: list[DataType]) -> StructType:
-    """Return what objects have of which each keeps one of these: a field of all is there, others may be."""
+    """Return the fields of an object that has one of these types; fields that one lacks are optional."""
     objects = [kind if isinstance(kind, StructType) else StructType([]) for kind in kinds]
     fields = []
     for name in dict.fromkeys(name for kind in objects for name in kind.fieldNames()):

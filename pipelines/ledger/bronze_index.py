@@ -213,9 +213,9 @@ class BronzeIndex:
         return single.unionByName(folded).groupBy("at").agg(F.min("commit").alias("commit"))
 
     def first_commit(self) -> int | None:
-        """Return the oldest version of bronze whose micro-batches it knows; None if it has none.
+        """Return the oldest version of bronze of which the index has a micro-batch; None if it has none.
 
-        An index that was built without one before it takes all that is there for one micro-batch.
+        An index that was built from nothing counts all records of that time as one micro-batch.
         """
         return min((row["first"] for row in self._totals if row["kind"] == RECORDS), default=None)
 

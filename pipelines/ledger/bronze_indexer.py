@@ -284,9 +284,9 @@ def _rows(pipeline: Pipeline, envelopes: DataFrame) -> DataFrame:
 
 
 def _blocks(records: DataFrame) -> DataFrame:
-    """Return what is to be known of the records, by blocks of 64 offsets, of which each has a bit.
+    """Return the figures of the records by blocks of 64 offsets, with one bit for each offset.
 
-    So records are looked at once, and which offsets are different ones is known without a shuffle of them.
+    So records are read once, and distinct offsets are counted without a shuffle of the records.
 
     Args:
         records: the columns of `_OF_DAY`, `topic, partition, offset, newest, clock, sent, appended`.
@@ -312,8 +312,8 @@ def _newest(*names: str) -> list[Column]:
 def _pieces(blocks: DataFrame) -> DataFrame:
     """Return the offsets of each partition: one row, and one for each commit that goes back behind others.
 
-    A backfill does. Its offsets would make one piece with those of ingest, of which nobody could say what
-    lies in between.
+    A backfill does. If its offsets and those of ingest were one piece, the offsets that are missing in
+    between could not be told.
 
     Args:
         blocks: as `_blocks` gives them.

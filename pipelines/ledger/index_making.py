@@ -136,7 +136,7 @@ def _anew(lake: IndexLake[Rows, Index], stamps: Callable[[str], Stamp] | None) -
 
 
 def _require_same_bronze(lake: IndexLake[Rows, Index]) -> None:
-    """Make sure that what was read is of the table that the index names as the one that it was made from."""
+    """Make sure that the rows come from the bronze table that the index names as its source."""
     reach(Point.INDEX_ROWS_READ)
     lake.require_same_bronze()
 

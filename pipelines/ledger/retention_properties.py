@@ -76,8 +76,8 @@ def refuse_incomplete_days(config: PipelineConfig, first_complete: date | None, 
 def first_complete_day(pipeline: Pipeline) -> date | None:
     """Return the first complete day, or None if bronze never lost records.
 
-    That is the latest of what bronze says of each cluster. Each has a property of its own, so that of two
-    ingests that begin at once neither takes back what the other says.
+    Bronze has one such property for each cluster, so that two ingests that start at the same time do not
+    overwrite each other's. The latest of these days counts.
     """
     spark, table = pipeline.spark, pipeline.table("bronze")
     if not exists(spark, table):

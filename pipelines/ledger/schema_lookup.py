@@ -87,8 +87,8 @@ def learn_named(pipeline: Pipeline, ids: Sequence[str]) -> Named:
     in_vain = tuple(schema_id for schema_id in ids[:position] if schema_id not in schemas)
     if others := tuple(ids[position:]):
         _log.warning(
-            "the registry was not asked for %d or more of the ids that values name, since it had none of %d"
-            " that are named as often: their records count as of an unknown schema",
+            "the registry was not asked for %d or more schema ids, because it had none of %d ids that occur"
+            " at least as often: the schemas of their records count as unknown",
             len(others),
             _ROUND,
         )

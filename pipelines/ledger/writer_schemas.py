@@ -26,9 +26,9 @@ _PASSED_OVER: Final = "PASSED_OVER"
 
 
 def kept_schemas(pipeline: Pipeline) -> Schemas:
-    """Return what the registry has answered last, by id.
+    """Return the last answer of the registry for each id.
 
-    Also that it has none, or one that cannot be read by.
+    This includes the answers that there is no such schema, or one that cannot be used for reading.
     """
     return {schema.id: schema for schema in answers(pipeline)}
 

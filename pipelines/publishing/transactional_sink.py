@@ -327,10 +327,10 @@ def publish_outgoing(
 
 
 def refuse_changed_content(rows: Outgoing, sink: TransactionalSink, done: Mapping[int, SlotProgress]) -> None:
-    """Make sure that slots that are done were made of the rows that they have now.
+    """Make sure that the slots that are done still have the rows that they were made of.
 
-    While there are others to be published, a row that has gone from one of these to one of those, or the
-    other way, would be lost or doubled.
+    If a row has moved between a slot that is done and one that is still to be published, it would be lost or
+    published twice.
 
     Args:
         rows: as `publish_outgoing` gets them.

@@ -29,11 +29,11 @@ _WHENEVER: Final = (1980, 1, 1, 0, 0, 0)
 
 
 def own_jar() -> Path:
-    """Have the jar on this machine.
+    """Return the path of the jar; build it if there is none.
 
     Returns:
-        One that was built here before, else the one that came with the package, else one that is built now;
-        all from the same source. So `make package` leaves a checkout's class path and archive as they were.
+        The jar that was built here before, else the one of the package, else one that is built now. All have
+        the same source. So `make package` does not change the class path and the archive of a checkout.
 
     Raises:
         InfrastructureError: the source does not compile, or nothing is there to compile it.
