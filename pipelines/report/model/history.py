@@ -13,7 +13,7 @@ from pydantic import AwareDatetime
 from pipelines.contracts.custom_properties import Personal
 from pipelines.report.model.records import Coordinates, Count, KeyPart, Model, Text
 
-RowChange: TypeAlias = Literal["added", "removed", "changed"]
+RowDifference: TypeAlias = Literal["added", "removed", "changed"]
 Withheld: TypeAlias = Literal["forgotten", "version_gone"]
 """Why no rows are shown: the run forgot events, or the version before is gone."""
 
@@ -105,7 +105,7 @@ class ChangedRow(Model):
             key; in the contract's order. None if only the record is another one.
     """
 
-    change: RowChange
+    change: RowDifference
     key: tuple[KeyPart, ...]
     before: Coordinates | None = None
     after: Coordinates | None = None

@@ -20,7 +20,7 @@ from pipelines.records.redaction import leaves, text_of
 from pipelines.report.model.history import (
     ChangedColumn,
     ChangedRow,
-    RowChange,
+    RowDifference,
     SampledChanges,
     Withheld,
 )
@@ -74,7 +74,7 @@ def sampled_changes(
         samples = tuple(_samples(before, after, sampled, contract)) if counts and limit else ()
     finally:
         differences.unpersist()
-    added, removed, changed = (counts.get(change, 0) for change in get_args(RowChange))
+    added, removed, changed = (counts.get(change, 0) for change in get_args(RowDifference))
     return SampledChanges(added, removed, changed, samples)
 
 
@@ -82,7 +82,7 @@ def _samples(
     before: DataFrame, after: DataFrame, sampled: DataFrame, contract: DataContract
 ) -> Iterator[ChangedRow]:
     old, new = (_shown(rows, sampled, contract) for rows in (before, after))
-    places = get_args(RowChange)
+    places = get_args(RowDifference)
     for change, nth in sorted(old.keys() | new.keys(), key=lambda at: (places.index(at[0]), at[1])):
         was, is_now = old.get((change, nth)), new.get((change, nth))
         row = is_now or was or {}
@@ -96,7 +96,9 @@ def _samples(
         )
 
 
-def _shown(rows: DataFrame, sampled: DataFrame, contract: DataContract) -> dict[tuple[RowChange, int], Any]:
+def _shown(
+    rows: DataFrame, sampled: DataFrame, contract: DataContract
+) -> dict[tuple[RowDifference, int], Any]:
     """Return what may be shown of the rows that a sample is made of, by sort and place."""
     parts = list(leaves(contract.schema))
     kinds = dict(parts)
