@@ -1,7 +1,8 @@
-"""The shape of a report's JSON as a JSON Schema, made from the models."""
+"""Write docs/report.schema.json, the shape of a report's JSON, made from the models: `make pages`."""
 
 import json
 import re
+from pathlib import Path
 from typing import Any, Final
 
 from pipelines.report.model.report import ReportData
@@ -26,3 +27,7 @@ def _describe_fields(part: dict[str, Any]) -> None:
     part["description"], _, attributes = part["description"].partition("\n\nAttributes:\n")
     for name, text in _ATTRIBUTE.findall(attributes):
         part["properties"][name]["description"] = " ".join(text.split())
+
+
+if __name__ == "__main__":
+    (Path(__file__).resolve().parent.parent / SCHEMA).write_text(schema_text(), encoding="utf-8")

@@ -14,13 +14,13 @@ from pydantic import ValidationError
 
 import pipelines
 from pipelines.errors import InfrastructureError
-from pipelines.report.model.json_schema import SCHEMA, schema_text
 from pipelines.report.model.records import (
     QuarantineExample,
 )
 from pipelines.report.model.report import ReportData
 from pipelines.report.render import html_page
 from pipelines.report.render.files import ReportFormat, render_json, write_report
+from scripts.report_schema import SCHEMA, schema_text
 from tests.support.report_pages import CASES, page_of
 from tests.support.reports import sample, trend_until
 
