@@ -22,13 +22,13 @@ def parse_interval(text: object) -> timedelta:
     """Read an interval.
 
     Args:
-        text: one or more numbers with units, such as `2 hours` or `1 day 12 hours`.
+        text: One or more numbers with units, such as `2 hours` or `1 day 12 hours`.
 
     Returns:
         The length of the interval.
 
     Raises:
-        ValueError: the text is not an interval; the message says what was expected and found.
+        ValueError: The text is not an interval; the message says what was expected and found.
     """
     refusal = f"expected an interval such as '2 hours', got {text!r}"
     if isinstance(text, timedelta):

@@ -97,11 +97,11 @@ def armed(point: Point, handler: Callable[[], object]) -> Iterator[None]:
     """Let something happen each time that a point is reached in this process, for the length of a block.
 
     Args:
-        point: when.
-        handler: what. If it raises, the protocol ends there as if its own next step had failed.
+        point: When.
+        handler: What. If it raises, the protocol ends there as if its own next step had failed.
 
     Raises:
-        RuntimeError: the point is armed already.
+        RuntimeError: The point is armed already.
     """
     if point in _armed:
         raise RuntimeError(f"{point!r} is armed already")

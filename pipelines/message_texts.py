@@ -8,9 +8,9 @@ def first_items(items: Sequence[str], most: int, noun: str) -> str:
     """Return the first of some items in one text, and how many more there are.
 
     Args:
-        items: the items.
-        most: how many are shown.
-        noun: what the others are, in the plural.
+        items: The items.
+        most: How many are shown.
+        noun: What the others are, in the plural.
     """
     more = [f"and {len(items) - most} more {noun}"] if len(items) > most else []
     return "; ".join([*items[:most], *more])

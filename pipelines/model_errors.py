@@ -44,8 +44,8 @@ def like(pattern: str, words: str) -> AfterValidator:
     """Return a check of a text's form, whose refusal says the form in words and not as a pattern.
 
     Args:
-        pattern: what the text matches as a whole.
-        words: the same, for people.
+        pattern: What the text matches as a whole.
+        words: The same, for people.
     """
     form = re.compile(pattern)
 
@@ -65,9 +65,9 @@ class RefusedValue:
     """A value that a model refuses, or a key.
 
     Attributes:
-        location: where it is in the document.
-        errors: what pydantic says of it: an error, or one for each alternative.
-        is_key: whether it is the key itself, the last one of the location.
+        location: Where it is in the document.
+        errors: What pydantic says of it: an error, or one for each alternative.
+        is_key: Whether it is the key itself, the last one of the location.
     """
 
     location: Location
@@ -105,7 +105,7 @@ class RefusedValue:
         """Return what was expected, of all alternatives together.
 
         Args:
-            words: by the type of the error, if others than these suit the document better.
+            words: By the type of the error, if others than these suit the document better.
         """
         texts = [
             words.get(each["type"], _OTHER).format_map(figures(each.get("ctx", {}))) for each in self.errors
@@ -123,8 +123,8 @@ def refused_values(error: ValidationError, document: Any) -> list[RefusedValue]:
     several alternatives. Of what lies within each other, the inmost is the mistake.
 
     Args:
-        error: what pydantic raised.
-        document: what was validated.
+        error: What pydantic raised.
+        document: What was validated.
     """
     by_location: dict[Location, list[ErrorDetails]] = {}
     for each in error.errors():

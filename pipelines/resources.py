@@ -18,13 +18,13 @@ def resource(name: str) -> Path:
     """Find a file or folder that comes with Oncelake, as a path that other programs can open too.
 
     Args:
-        name: relative to the project's root, with forward slashes, e.g. ``conf/ivy.xml``.
+        name: Relative to the project's root, with forward slashes, e.g. ``conf/ivy.xml``.
 
     Returns:
         The one inside the installed package (wheel or zip) if there is one, else the one in the checkout.
 
     Raises:
-        ConfigError: neither holds it: the package is incomplete.
+        ConfigError: Neither holds it: the package is incomplete.
     """
     package = files("pipelines")
     bundled = package / "_bundled"
@@ -46,7 +46,7 @@ def home() -> Path:
         together; else the user's cache folder. The folder need not exist yet.
 
     Raises:
-        ConfigError: the user has no home folder, as in a container, and one is needed.
+        ConfigError: The user has no home folder, as in a container, and one is needed.
     """
     configured = os.environ.get("ONCELAKE_HOME")
     try:

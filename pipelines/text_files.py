@@ -26,12 +26,12 @@ def read_text(path: Path, most_bytes: int) -> str:
     """Return the text of a file.
 
     Args:
-        path: the file.
-        most_bytes: how large it may be.
+        path: The file.
+        most_bytes: How large it may be.
 
     Raises:
-        UnfitFile: it is no regular file, or is larger. To read a pipe or a device may take forever.
-        OSError, UnicodeDecodeError: it cannot be read, or is no text; see `why_unreadable`.
+        UnfitFile: It is no regular file, or is larger. To read a pipe or a device may take forever.
+        OSError, UnicodeDecodeError: It cannot be read, or is no text; see `why_unreadable`.
     """
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):

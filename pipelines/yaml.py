@@ -74,11 +74,11 @@ def _extent(node: yaml.Node, known: dict[int, _Extent | None]) -> _Extent:
     """Return how large a part is.
 
     Args:
-        node: the part.
-        known: parts that were looked at before, by their identity; None for those that this one lies in.
+        node: The part.
+        known: Parts that were looked at before, by their identity; None for those that this one lies in.
 
     Raises:
-        MarkedYAMLError: it is too large, or it or a part of it cannot be.
+        MarkedYAMLError: It is too large, or it or a part of it cannot be.
     """
     if id(node) in known:
         extent = known[id(node)]
@@ -145,12 +145,12 @@ def parse_yaml(text: str, origin: str, refusal: type[OncelakeError]) -> Any:
     """Read one YAML document.
 
     Args:
-        text: the document.
-        origin: where it comes from, for the message.
-        refusal: what to raise.
+        text: The document.
+        origin: Where it comes from, for the message.
+        refusal: What to raise.
 
     Raises:
-        OncelakeError: of the given kind: the text is not YAML, a key stands twice or is no text, or a value
+        OncelakeError: Of the given kind: the text is not YAML, a key stands twice or is no text, or a value
             cannot be, such as the 31st of February.
     """
     try:

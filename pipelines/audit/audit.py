@@ -18,11 +18,11 @@ class Audit:
     """What an audit found.
 
     Attributes:
-        checks: every check on every day.
-        bronze: what bronze says.
-        rows: rows of the batch layer on each day.
-        differences: how the speed layer differs on each day.
-        expectations_s: how many seconds of it Great Expectations took.
+        checks: Every check on every day.
+        bronze: What bronze says.
+        rows: Rows of the batch layer on each day.
+        differences: How the speed layer differs on each day.
+        expectations_s: How many seconds of it Great Expectations took.
     """
 
     checks: tuple[Check, ...]

@@ -286,8 +286,8 @@ def span_of(pipeline: Pipeline, days: Sequence[date], first_complete: date | Non
 
     Args:
         pipeline: The pipeline.
-        days: the days, sorted.
-        first_complete: the first complete day, or None if bronze never lost records.
+        days: The days, sorted.
+        first_complete: The first complete day, or None if bronze never lost records.
     """
     horizon = pipeline.horizon
     first = first_complete or date.min

@@ -24,8 +24,8 @@ def sample_aggregate(contract: DataContract, number: int) -> Column:
     """Return an aggregate: the first samples by coordinates, in bounded memory (`ledger.ops_tables.SAMPLE`).
 
     Args:
-        contract: names the key, and says what may be shown of it.
-        number: how many; 1 at least.
+        contract: Names the key, and says what may be shown of it.
+        number: How many; 1 at least.
     """
     kinds = flat(contract.schema)
     parts = []
@@ -55,11 +55,11 @@ class ComparisonLimits:
     """What bounds a comparison of the layers.
 
     Attributes:
-        days: the days in question, sorted.
-        horizon: over how many neighbouring days copies of a key are one event.
-        delay: how far the watermark stays behind what moves it.
-        since: no row of the batch layer that is compared was ingested before this moment.
-        examples: how many samples to keep of each difference on each day.
+        days: The days in question, sorted.
+        horizon: Over how many neighbouring days copies of a key are one event.
+        delay: How far the watermark stays behind what moves it.
+        since: No row of the batch layer that is compared was ingested before this moment.
+        examples: How many samples to keep of each difference on each day.
     """
 
     days: Sequence[date]
@@ -99,9 +99,9 @@ def layer_differences(
     can have been, so it never excuses a row that the watermark let through.
 
     Args:
-        layers: the layers.
-        contract: names the key and the event time.
-        limits: the days in question, and what else bounds the comparison.
+        layers: The layers.
+        contract: Names the key and the event time.
+        limits: The days in question, and what else bounds the comparison.
     """
     reached = layers.speed.where(F.col("_ingested_at") >= F.lit(limits.since)).agg(
         F.max("_ingested_at").alias("_reached")

@@ -25,9 +25,9 @@ class Changes:
     """How many keys differ between two versions of a day.
 
     Attributes:
-        added: keys that only the new version has.
-        removed: keys that only the old version has.
-        changed: keys that both have, from another record or with other content.
+        added: Keys that only the new version has.
+        removed: Keys that only the old version has.
+        changed: Keys that both have, from another record or with other content.
     """
 
     added: int = 0
@@ -39,9 +39,9 @@ def changes_by_day(before: DataFrame, after: DataFrame, contract: DataContract) 
     """Compare two versions of some days, key by key.
 
     Args:
-        before: rows of the batch layer at one version, with all the contract's columns.
-        after: the same days at another.
-        contract: names the key.
+        before: Rows of the batch layer at one version, with all the contract's columns.
+        after: The same days at another.
+        contract: Names the key.
 
     Returns:
         The days on which something differs.
@@ -60,9 +60,9 @@ def differing(before: DataFrame, after: DataFrame, contract: DataContract) -> Da
     """Return the keys in which two versions of some days differ, with `_event_date` and how: `_change`.
 
     Args:
-        before: rows of the batch layer at one version, with all the contract's columns.
-        after: the same days at another.
-        contract: names the key.
+        before: Rows of the batch layer at one version, with all the contract's columns.
+        after: The same days at another.
+        contract: Names the key.
     """
     old, new = (_marked(rows, contract, side) for rows, side in ((before, "_before"), (after, "_after")))
     both = old.join(new, [*contract.key_names, EVENT_DATE], "full_outer")

@@ -39,13 +39,13 @@ class BronzeDay:
     """What bronze says of one event day.
 
     Attributes:
-        records: valid records of the day.
-        other_days: valid records of all other days.
-        rows: keys whose winner lies on the day: the rows that the batch layer must have.
-        conflicts: of these keys, those with copies of different payloads.
-        checksum: sum of the hashes of the winners' coordinates and payloads.
-        undecided: of these keys, those of which records of further days decide whether they have a row here.
-        recurring: a few of these, as far as they may be shown.
+        records: Valid records of the day.
+        other_days: Valid records of all other days.
+        rows: Keys whose winner lies on the day: the rows that the batch layer must have.
+        conflicts: Of these keys, those with copies of different payloads.
+        checksum: Sum of the hashes of the winners' coordinates and payloads.
+        undecided: Of these keys, those of which records of further days decide whether they have a row here.
+        recurring: A few of these, as far as they may be shown.
     """
 
     records: int = 0
@@ -62,10 +62,10 @@ class BronzeFacts:
     """What bronze says as a whole.
 
     Attributes:
-        total: all records.
-        quarantined: records that break the contract.
-        broken: of the records that were looked at, those that break the contract.
-        days: the facts of each event day that was asked for.
+        total: All records.
+        quarantined: Records that break the contract.
+        broken: Of the records that were looked at, those that break the contract.
+        days: The facts of each event day that was asked for.
     """
 
     total: int
@@ -87,8 +87,8 @@ def audit_columns(rows: DataFrame, contract: DataContract) -> DataFrame:
     """Return what the audit needs of each record, or row: key, event time and day, origin, payload hash.
 
     Args:
-        rows: records as `decode` gives them, with their validity, or rows of a layer.
-        contract: names the key.
+        rows: Records as `decode` gives them, with their validity, or rows of a layer.
+        contract: Names the key.
     """
     others = [contract.event_time, *order_columns(contract), EVENT_DATE, *ORIGIN]
     columns = dict.fromkeys([*contract.key_names, *others, *({VALID} & {*rows.columns})])
@@ -107,11 +107,11 @@ def bronze_facts(
     The records of a day are counted twice, here and by the index, and a check compares the two.
 
     Args:
-        records: a frame made by `audit_columns`, of all records of the days that decide on these.
-        contract: names the key.
-        span: the days.
-        index_counts: what the index knows.
-        examples: how many keys to name that recur without end.
+        records: A frame made by `audit_columns`, of all records of the days that decide on these.
+        contract: Names the key.
+        span: The days.
+        index_counts: What the index knows.
+        examples: How many keys to name that recur without end.
     """
     days = span.days
     indexed, quarantined = index_counts
@@ -187,8 +187,8 @@ def layer_facts(rows: DataFrame, contract: DataContract) -> dict[date, LayerDay]
     """Count what a layer holds, by event day.
 
     Args:
-        rows: a frame made by `audit_columns`, of a layer.
-        contract: names the event time and its zone.
+        rows: A frame made by `audit_columns`, of a layer.
+        contract: Names the event time and its zone.
     """
     true_day = F.to_date(F.from_utc_timestamp(F.col(contract.event_time), contract.day_time_zone))
     by_day = rows.groupBy(EVENT_DATE).agg(
@@ -209,8 +209,8 @@ def row_sums(rows: DataFrame, contract: DataContract) -> dict[date, tuple[int, i
     2^64.
 
     Args:
-        rows: rows of the speed or the batch layer.
-        contract: names the key.
+        rows: Rows of the speed or the batch layer.
+        contract: Names the key.
     """
     by_day = with_key_columns(rows, contract).groupBy(EVENT_DATE)
     sums = by_day.agg(
@@ -238,10 +238,10 @@ def records_without_row(
     """Return the records for which no row stands: none of their key within the horizon of them.
 
     Args:
-        records: with the key, as `with_key_columns` gives it, and `_event_date`.
-        rows: likewise.
-        contract: names the key.
-        horizon: over how many neighbouring days, each way, copies of a key are one event.
+        records: With the key, as `with_key_columns` gives it, and `_event_date`.
+        rows: Likewise.
+        contract: Names the key.
+        horizon: Over how many neighbouring days, each way, copies of a key are one event.
     """
     names = {key: f"_other_{key}" for key in contract.key_names} | {EVENT_DATE: OTHER_DAY}
     stood = rows.select(*(F.col(column).alias(other) for column, other in names.items()))
@@ -252,8 +252,8 @@ def lacking_in_quarantine(records: DataFrame, quarantine: DataFrame) -> int:
     """Return how many Kafka records break the contract and are not in quarantine.
 
     Args:
-        records: a frame made by `audit_columns`.
-        quarantine: the rows of the quarantine.
+        records: A frame made by `audit_columns`.
+        quarantine: The rows of the quarantine.
     """
     broken = records.where(~F.col(VALID)).select(*COORDINATES).distinct()
     return broken.join(quarantine.select(*COORDINATES), list(COORDINATES), "left_anti").count()

@@ -9,7 +9,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and leave the process with its exit code.
 
     Args:
-        arguments: the words after the program's name; None for those of the command line.
+        arguments: The words after the program's name; None for those of the command line.
     """
     # Ctrl-C while modules are imported would show where; `run` handles it. Only the main thread may set this.
     with suppress(ValueError):

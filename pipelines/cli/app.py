@@ -82,7 +82,7 @@ def run(arguments: Sequence[str] | None) -> None:
     """Run a command and leave the process with its exit code.
 
     Args:
-        arguments: the words after the program's name; None for those of the command line.
+        arguments: The words after the program's name; None for those of the command line.
     """
     end_with_parent()
     _escape_what_cannot_be_encoded()

@@ -46,13 +46,13 @@ class ConsoleOptions:
     """What the user said of the console.
 
     Attributes:
-        host: the address to listen on.
-        port: the port; 0 for any that is free.
-        allowed: further names by which it may be asked.
-        every: seconds from one collection to the next.
-        time_limit: for how many seconds an answer about a pipeline is waited for.
-        reports: the folder of reports.
-        out: the folder to write pages to; None to serve them.
+        host: The address to listen on.
+        port: The port; 0 for any that is free.
+        allowed: Further names by which it may be asked.
+        every: Seconds from one collection to the next.
+        time_limit: For how many seconds an answer about a pipeline is waited for.
+        reports: The folder of reports.
+        out: The folder to write pages to; None to serve them.
     """
 
     host: str
@@ -190,7 +190,7 @@ def _export(view: LakeView, out: Path, reports: Path) -> dict[str, Any]:
     """Write the pages into a folder, each complete or not at all.
 
     Raises:
-        JobFailed: no pipeline could be read, or a lake could not; the pages say so, too.
+        JobFailed: No pipeline could be read, or a lake could not; the pages say so, too.
     """
     # Backslashes are for paths of another system.
     site = Site(None, is_live=False, reports=quote(Path(os.path.relpath(reports, out)).as_posix()))

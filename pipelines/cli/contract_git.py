@@ -14,16 +14,16 @@ def in_use(path: Path, identifier: str, against: str) -> DataContract | None:
     """Return the contract that is in use where a new one is to be.
 
     Args:
-        path: the file of the new contract.
-        identifier: the new contract's id, by which one is found whose file had another name.
-        against: a file, or a revision of the git that holds `path`.
+        path: The file of the new contract.
+        identifier: The new contract's id, by which one is found whose file had another name.
+        against: A file, or a revision of the git that holds `path`.
 
     Returns:
         The contract; None if there is none.
 
     Raises:
-        ConfigError: there is no such file or revision, or no git.
-        ContractError: the contract in use cannot be read; the message names it by its revision.
+        ConfigError: There is no such file or revision, or no git.
+        ContractError: The contract in use cannot be read; the message names it by its revision.
     """
     if Path(against).is_file():
         return load_contract(Path(against))
@@ -45,9 +45,9 @@ def gone(folder: Path, ids: set[str], against: str) -> Iterator[Path]:
     """Yield the contracts that a revision has in a folder, and that are no longer there under any name.
 
     Args:
-        folder: of the contracts.
-        ids: of the contracts that are there.
-        against: a file, which has nothing to do with a folder, or a revision.
+        folder: Of the contracts.
+        ids: Of the contracts that are there.
+        against: A file, which has nothing to do with a folder, or a revision.
     """
     for path in [] if Path(against).is_file() else _missing(folder, against):
         try:

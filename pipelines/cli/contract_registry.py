@@ -20,11 +20,11 @@ def refuse_half(context: click.Context, against: str) -> None:
     """Refuse the registry without a pipeline, and what belongs to a pipeline without the registry.
 
     Args:
-        context: of the command, which knows the options that were given.
-        against: what to compare with.
+        context: Of the command, which knows the options that were given.
+        against: What to compare with.
 
     Raises:
-        UsageError: one is there without the other.
+        UsageError: One is there without the other.
     """
     if against == REGISTRY and context.params["pipeline"] is None:
         raise click.UsageError(
@@ -45,16 +45,16 @@ def against_producers(files: tuple[Path, ...], **options: Any) -> tuple[Path, li
     """Compare a pipeline's contract with the newest schema that producers registered for its topic.
 
     Args:
-        files: nothing, or the pipeline's contract.
-        options: those that `CommonOptions` takes.
+        files: Nothing, or the pipeline's contract.
+        options: Those that `CommonOptions` takes.
 
     Returns:
         The contract's file, and how what producers send differs from it.
 
     Raises:
-        ConfigError: the configuration is refused, or the registry has nothing to compare with.
-        ContractError: the contract is refused, or the schema cannot be compared with it.
-        InfrastructureError: the registry does not answer.
+        ConfigError: The configuration is refused, or the registry has nothing to compare with.
+        ContractError: The contract is refused, or the schema cannot be compared with it.
+        InfrastructureError: The registry does not answer.
     """
     config, contract = CommonOptions(**options, log_format="text").load()
     path = Path(contract.path)

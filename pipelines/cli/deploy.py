@@ -44,9 +44,9 @@ def _like(
     """Return a check of an option's value, which stands in files that others read.
 
     Args:
-        pattern: what a value matches as a whole.
-        words: the same, for people.
-        example: such a value.
+        pattern: What a value matches as a whole.
+        words: The same, for people.
+        example: Such a value.
     """
 
     def check(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
@@ -178,7 +178,7 @@ def _workers(
     """Return what is to be scaled; None if runs are to be started.
 
     Raises:
-        ConfigError: a figure is missing, or has no meaning.
+        ConfigError: A figure is missing, or has no meaning.
     """
     options = {f"--{key.replace('_', '-')}": value for key, value in figures.items()}
     if workers is None:
@@ -317,7 +317,7 @@ def _write(files: Sequence[DeploymentFile], out: Path | None) -> None:
     """Write files to a folder, or print them one after the other.
 
     Raises:
-        ConfigError: the folder cannot be written to.
+        ConfigError: The folder cannot be written to.
     """
     if out is None:
         click.echo(_together(files), nl=False)

@@ -161,11 +161,11 @@ class _Attempt:
     """A job for one pipeline, and what is known of it.
 
     Attributes:
-        job: the job.
-        options: what the user said.
-        stop_request: whether the process has been asked to stop.
-        config: the configuration, once it is read.
-        events: what sends how the job ends, once it has begun and if somebody asks for it.
+        job: The job.
+        options: What the user said.
+        stop_request: Whether the process has been asked to stop.
+        config: The configuration, once it is read.
+        events: What sends how the job ends, once it has begun and if somebody asks for it.
     """
 
     job: Job | Examination
@@ -286,7 +286,7 @@ def refuse_unfit_expectations(config: PipelineConfig, contract: DataContract) ->
     """See to it, before a job that audits starts, that Great Expectations takes what people wrote.
 
     Raises:
-        ConfigError: it does not.
+        ConfigError: It does not.
     """
     if contract.expectations:
         # It takes seconds to import; the audit needs it anyhow.

@@ -73,7 +73,7 @@ def _require_hook(config: PipelineConfig, contract: DataContract) -> None:
     """Make sure that an alert has somebody to go to.
 
     Raises:
-        ConfigError: it has not.
+        ConfigError: It has not.
     """
     if not any(hooks(config.notify)):
         raise ConfigError(
@@ -86,7 +86,7 @@ def _evaluation(pipeline: Pipeline, alerts: LagAlerts | None) -> dict[str, Any]:
     """Return what is told of the lag; people are told of it if there are alerts.
 
     Raises:
-        OncelakeError: the lag cannot be found out, or alerts cannot be kept.
+        OncelakeError: The lag cannot be found out, or alerts cannot be kept.
     """
     try:
         stages = stages_of(pipeline)
@@ -103,7 +103,7 @@ def stages_of(pipeline: Pipeline) -> list[StageLag]:
     """Return the lag of the stages.
 
     Raises:
-        OncelakeError: it cannot be found out.
+        OncelakeError: It cannot be found out.
     """
     try:
         return lag_of(pipeline)

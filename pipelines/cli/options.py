@@ -24,14 +24,14 @@ class CommonOptions:
     """What the user said of pipeline, environment and output.
 
     Attributes:
-        pipeline: the pipeline's name.
-        env: the environment, a folder of `conf_dir`.
-        conf_dir: the folder of configuration.
-        contracts_dir: the folder of contracts.
+        pipeline: The pipeline's name.
+        env: The environment, a folder of `conf_dir`.
+        conf_dir: The folder of configuration.
+        contracts_dir: The folder of contracts.
         settings: `key=value` pairs that win over every file.
         log_format: `json` makes each line of the log and the summary a JSON object.
-        verbose: whether Spark's own warnings are shown as well.
-        cluster: the cluster whose source it is about; None for all of them, or for the first.
+        verbose: Whether Spark's own warnings are shown as well.
+        cluster: The cluster whose source it is about; None for all of them, or for the first.
     """
 
     pipeline: str
@@ -47,8 +47,8 @@ class CommonOptions:
         """Read and check configuration and contract, and what people want to be asked beside it.
 
         Raises:
-            ConfigError: the configuration or a suite of expectations is refused.
-            ContractError: the contract is refused.
+            ConfigError: The configuration or a suite of expectations is refused.
+            ContractError: The contract is refused.
         """
         config, contract = load_pipeline(
             self.pipeline,
@@ -64,9 +64,9 @@ def once(*names: str, default: Any = None, **settings: Any) -> Callable[[Command
     """Add an option that may be given once; click takes the last of several without a word.
 
     Args:
-        names: as `click.option` takes them.
-        default: its value if it is not given.
-        settings: of `click.option`.
+        names: As `click.option` takes them.
+        default: Its value if it is not given.
+        settings: Of `click.option`.
     """
 
     def only(context: click.Context, parameter: click.Parameter, values: tuple[Any, ...]) -> Any:
@@ -173,7 +173,7 @@ def interval(context: click.Context, parameter: click.Parameter, text: str | Non
     """Return the interval that an option's value stands for; for `callback`.
 
     Raises:
-        BadParameter: it is none.
+        BadParameter: It is none.
     """
     try:
         return None if text is None else parse_interval(text)
@@ -201,7 +201,7 @@ def days_between(
     """Return the first and the last day that --date, or --from and --to, name; None where they do not.
 
     Raises:
-        UsageError: they contradict each other, or one is missing.
+        UsageError: They contradict each other, or one is missing.
     """
     if day and (first or last):
         raise click.UsageError("--date names one day, --from and --to several: use one or the other")

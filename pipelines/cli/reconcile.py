@@ -69,7 +69,7 @@ def _of_clusters(pipeline: Pipeline) -> dict[str, Any]:
     """Compare each cluster with bronze, whatever is found of the others.
 
     Raises:
-        JobFailed: records are missing, or a cluster cannot be asked, or not be trusted; the message has what
+        JobFailed: Records are missing, or a cluster cannot be asked, or not be trusted; the message has what
             was found of each.
     """
     compared, missing, failed = list[Reconciliation](), list[RecordsMissing](), list[OncelakeError]()

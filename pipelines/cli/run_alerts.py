@@ -31,9 +31,9 @@ def command_of(options: CommonOptions, job: str, *more: str) -> list[str]:
     """Return the program and arguments by which a job is started for a pipeline.
 
     Args:
-        options: what the user said.
-        job: the name of the job.
-        more: further arguments.
+        options: What the user said.
+        job: The name of the job.
+        more: Further arguments.
     """
     words = ["--pipeline", options.pipeline, "--env", options.env, "--log-format", options.log_format]
     words += ["--conf-dir", str(options.conf_dir), "--contracts-dir", str(options.contracts_dir)]
@@ -51,8 +51,8 @@ def repeated(configs: Mapping[str, PipelineConfig], options: Mapping[str, Common
     """Return the evaluations of pipelines, the first an interval from now, and each at its own time.
 
     Args:
-        configs: by pipeline, those for which `is_evaluated` is true.
-        options: what the user said, by pipeline.
+        configs: By pipeline, those for which `is_evaluated` is true.
+        options: What the user said, by pipeline.
     """
     found = []
     for place, (name, config) in enumerate(configs.items()):
@@ -74,11 +74,11 @@ class LagEvaluations:
     """What became of the evaluations of a pipeline's lag.
 
     Attributes:
-        pipeline: the pipeline.
-        made: how many there were.
-        failed: how many of these could not find out the lag.
-        raised: the alerts that are raised, as far as known.
-        own: the alert of evaluations that could not even keep their alerts.
+        pipeline: The pipeline.
+        made: How many there were.
+        failed: How many of these could not find out the lag.
+        raised: The alerts that are raised, as far as known.
+        own: The alert of evaluations that could not even keep their alerts.
     """
 
     pipeline: str
@@ -102,7 +102,7 @@ class RunAlerts:
     here, in memory, by the same rules.
 
     Args:
-        configs: of the pipelines.
+        configs: Of the pipelines.
     """
 
     def __init__(self, configs: Mapping[str, PipelineConfig]) -> None:
@@ -114,8 +114,8 @@ class RunAlerts:
         """Take what came of an evaluation; may call hooks, each of which has a bounded time.
 
         Args:
-            name: names the pipeline.
-            result: what the evaluation printed.
+            name: Names the pipeline.
+            result: What the evaluation printed.
         """
         known, config = self.evaluations[name.pipeline], self.configs[name.pipeline]
         raised = result.printed.get("alerts")
@@ -143,7 +143,7 @@ def summary_of_alerts(evaluations: Mapping[str, LagEvaluations]) -> dict[str, An
     """Tell how often the lag of pipelines was evaluated.
 
     Args:
-        evaluations: by pipeline.
+        evaluations: By pipeline.
 
     Returns:
         `lag`: for each pipeline how many evaluations there were, and how many failed; nothing if no lag is

@@ -52,8 +52,8 @@ def run_all(job: Job, common: dict[str, Any]) -> NoReturn:
     error, the next pipeline gets a new one with a Java of its own.
 
     Args:
-        job: the job.
-        common: what the user said, as `CommonOptions` takes it, without the pipeline.
+        job: The job.
+        common: What the user said, as `CommonOptions` takes it, without the pipeline.
     """
     log_format = common["log_format"]
     set_up_logging(log_format)

@@ -73,10 +73,10 @@ def run_stream_job(
     """Run the job of a stream; a run that is refused leaves word of it for `oncelake lag`.
 
     Args:
-        query: the stream.
-        step: runs it, and returns the summary.
-        options: what the user said.
-        check: as for `Job`.
+        query: The stream.
+        step: Runs it, and returns the summary.
+        options: What the user said.
+        check: As for `Job`.
     """
 
     def body(pipeline: Pipeline, run_id: str) -> Mapping[str, Any]:

@@ -147,8 +147,8 @@ def _plan(pipelines: Sequence[CommonOptions], wanted: tuple[Query, ...] | None) 
     A pipeline that is refused does not stop the others: its streams say so themselves, with exit code 2.
 
     Raises:
-        OncelakeError: all pipelines are refused.
-        ConfigError: none of them has any of the streams.
+        OncelakeError: All pipelines are refused.
+        ConfigError: None of them has any of the streams.
     """
     planned, refusals = list[_Planned](), list[OncelakeError]()
     for options in pipelines:
@@ -220,8 +220,8 @@ class _Alarms:
     """Calls the hooks of a pipeline when one of its streams is given up, while the others go on.
 
     Attributes:
-        configs: by pipeline.
-        env: the environment.
+        configs: By pipeline.
+        env: The environment.
     """
 
     configs: Mapping[str, PipelineConfig]
@@ -246,7 +246,7 @@ def summary_of(outcomes: Sequence[StreamOutcome]) -> dict[str, Any]:
     """Tell what became of streams.
 
     Args:
-        outcomes: of each stream.
+        outcomes: Of each stream.
 
     Returns:
         `status`: `stopped`, or `failed` if a stream was given up; `exit_code`: the gravest; `streams`: what

@@ -16,9 +16,9 @@ class ClientSetting:
     """A setting of a template.
 
     Attributes:
-        name: its name, as the client has it.
-        value: its value.
-        reason: why it is set.
+        name: Its name, as the client has it.
+        value: Its value.
+        reason: Why it is set.
     """
 
     name: str

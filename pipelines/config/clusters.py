@@ -139,11 +139,11 @@ def require_one_cluster(clusters: Collection[str], what: str) -> None:
     """Make sure that a pipeline has no further clusters.
 
     Args:
-        clusters: the names of those that it has.
-        what: a key of `NOT_SUPPORTED`.
+        clusters: The names of those that it has.
+        what: A key of `NOT_SUPPORTED`.
 
     Raises:
-        ConfigError: it has some.
+        ConfigError: It has some.
     """
     if clusters:
         raise ConfigError(f"oncelake {what}: {unsupported(what)}; found {', '.join(clusters)}")
@@ -153,7 +153,7 @@ def require_not_retired(kafka: "_Kafka") -> None:
     """Make sure that no run reads from a cluster that nightly runs do not ask.
 
     Raises:
-        ConfigError: it would.
+        ConfigError: It would.
     """
     if kafka.retired:
         raise ConfigError(
@@ -182,10 +182,10 @@ def check_apart(by_cluster: Mapping[str | None, _Kafka]) -> None:
     """Make sure that clusters are different ones, that one is asked, and that their names tell them apart.
 
     Args:
-        by_cluster: by the name of the cluster, None for the first, what is said of it.
+        by_cluster: By the name of the cluster, None for the first, what is said of it.
 
     Raises:
-        ValueError: they are not.
+        ValueError: They are not.
     """
     if all(kafka.retired for kafka in by_cluster.values()):
         raise ValueError("retired: expected a cluster that is not, got none: nothing would be read or asked")
@@ -215,13 +215,13 @@ def check_clusters(
     """Make sure that the rest of a configuration fits several clusters.
 
     Args:
-        kafka: the section, with its clusters.
-        gap_clusters: the clusters that `audit.known_gaps` names.
+        kafka: The section, with its clusters.
+        gap_clusters: The clusters that `audit.known_gaps` names.
         seal_by: `batch.seal_by`.
-        needs_first: settings that need the first cluster.
+        needs_first: Settings that need the first cluster.
 
     Raises:
-        ValueError: it does not.
+        ValueError: It does not.
     """
     if kafka.clusters and seal_by == "bronze":
         raise ValueError(f"batch.seal_by: {unsupported('batch.seal_by: bronze')}; set kafka")

@@ -20,9 +20,9 @@ class Dataset:
     """A topic or a table.
 
     Attributes:
-        namespace: the cluster or the store.
-        name: the topic, or the path within the store.
-        has_events: whether its rows or values have the contract's columns.
+        namespace: The cluster or the store.
+        name: The topic, or the path within the store.
+        has_events: Whether its rows or values have the contract's columns.
     """
 
     namespace: str
@@ -35,9 +35,9 @@ class Datasets:
     """What a job reads and writes.
 
     Attributes:
-        inputs: what it reads.
-        outputs: what it writes.
-        is_stream: whether it runs until it is stopped.
+        inputs: What it reads.
+        outputs: What it writes.
+        is_stream: Whether it runs until it is stopped.
     """
 
     inputs: tuple[Dataset, ...]
@@ -49,8 +49,8 @@ def datasets_of(config: PipelineConfig, job: str) -> Datasets | None:
     """Return what a job of a pipeline reads and writes; None for a command that is no job.
 
     Args:
-        config: the pipeline's configuration.
-        job: the name of the job, as in its summary.
+        config: The pipeline's configuration.
+        job: The name of the job, as in its summary.
     """
     for query, stream in STREAMS.items():
         if stream.job == job:

@@ -63,17 +63,17 @@ def load_config(
     """Merge and check the configuration of one pipeline.
 
     Args:
-        name: the pipeline's name, that of its file in `conf_dir/base/pipelines`.
-        env: the environment, a folder of `conf_dir`.
-        conf_dir: the folder of configuration.
+        name: The pipeline's name, that of its file in `conf_dir/base/pipelines`.
+        env: The environment, a folder of `conf_dir`.
+        conf_dir: The folder of configuration.
         settings: `key=value` pairs of the command line; keys have dots, values are YAML.
-        environ: the environment's variables.
+        environ: The environment's variables.
 
     Returns:
         The checked configuration.
 
     Raises:
-        ConfigError: something is missing, unknown or of the wrong form. The message names the file.
+        ConfigError: Something is missing, unknown or of the wrong form. The message names the file.
     """
     files = list(_files(name, env, conf_dir))
     layers = [*files, *_environment(environ), *_settings(settings)]
@@ -103,8 +103,8 @@ class RawSettings:
     """What the files of a pipeline say, with names of variables and not with their values.
 
     Attributes:
-        merged: the texts that hold, by their dotted keys; of a list, its texts on lines.
-        files: the same for each file, by its path.
+        merged: The texts that hold, by their dotted keys; of a list, its texts on lines.
+        files: The same for each file, by its path.
     """
 
     merged: Mapping[str, str]
@@ -115,12 +115,12 @@ def raw_settings(name: str, *, env: str, conf_dir: Path) -> RawSettings:
     """Read the files of a pipeline as they are.
 
     Args:
-        name: the pipeline's name.
-        env: the environment, a folder of `conf_dir`.
-        conf_dir: the folder of configuration.
+        name: The pipeline's name.
+        env: The environment, a folder of `conf_dir`.
+        conf_dir: The folder of configuration.
 
     Raises:
-        ConfigError: a file cannot be read, or there is no such pipeline or environment.
+        ConfigError: A file cannot be read, or there is no such pipeline or environment.
     """
     merged: dict[str, Any] = {}
     files = dict[str, Mapping[str, str]]()
@@ -161,8 +161,8 @@ def pipeline_names(conf_dir: Path, *envs: str) -> list[str]:
     """Return the names of all pipelines that the folder of configuration has, sorted.
 
     Args:
-        conf_dir: the folder of configuration.
-        envs: environments in which to look, too. What only an environment names is no whole pipeline, and
+        conf_dir: The folder of configuration.
+        envs: Environments in which to look, too. What only an environment names is no whole pipeline, and
             `load_config` refuses it, as it does a file whose name ends in .yaml.
     """
     folders = (conf_dir / folder / "pipelines" for folder in ("base", *envs))
@@ -174,7 +174,7 @@ def _names(folder: Path) -> list[str]:
     """Return what a folder holds, links to nothing included; nothing if there is no such folder.
 
     Raises:
-        ConfigError: the folder cannot be read.
+        ConfigError: The folder cannot be read.
     """
     try:
         return os.listdir(folder)  # noqa: PTH208 - names alone
@@ -190,7 +190,7 @@ def require_pipelines(conf_dir: Path, *envs: str) -> list[str]:
     """Return the names of all pipelines, see `pipeline_names`.
 
     Raises:
-        ConfigError: there are none.
+        ConfigError: There are none.
     """
     names = pipeline_names(conf_dir, *envs)
     if not names:
@@ -229,7 +229,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML file whose top level is a mapping; an empty file is an empty one.
 
     Raises:
-        ConfigError: the file cannot be read, is not YAML or holds something else.
+        ConfigError: The file cannot be read, is not YAML or holds something else.
     """
     try:
         text = read_text(path, LARGEST_YAML)

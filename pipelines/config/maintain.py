@@ -54,13 +54,13 @@ def check_retentions(maintain: MaintainConfig, lookback: int, horizon: int, max_
     """Make sure that what one step needs is not removed by another's retention.
 
     Args:
-        maintain: the retentions.
-        lookback: how many days the nightly run looks back for late records.
-        horizon: over how many neighbouring days, each way, copies of a key are one event.
-        max_future: how far an event time may lie after its record was sent.
+        maintain: The retentions.
+        lookback: How many days the nightly run looks back for late records.
+        horizon: Over how many neighbouring days, each way, copies of a key are one event.
+        max_future: How far an event time may lie after its record was sent.
 
     Raises:
-        ValueError: a retention is too short. The message names the setting and the shortest that will do.
+        ValueError: A retention is too short. The message names the setting and the shortest that will do.
     """
     needed = timedelta(days=lookback + 2 * horizon)
     parts = f"batch.lookback_days ({lookback}) + 2 x batch.dedup_horizon_days ({horizon})"

@@ -407,7 +407,7 @@ class PipelineConfig(_Model):
         """Return the configuration of the source of a further cluster.
 
         Raises:
-            ConfigError: there is no cluster of this name.
+            ConfigError: There is no cluster of this name.
         """
         if cluster not in self.kafka.clusters:
             raise ConfigError(

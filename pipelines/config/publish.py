@@ -103,13 +103,13 @@ def check_publish(
     """Make sure that publishing has what it needs, and take nothing that others need.
 
     Args:
-        publish: what is said of publishing.
-        servers: of the cluster that is read.
-        taken: its topics that are others'.
-        has_registry: whether there is a registry.
+        publish: What is said of publishing.
+        servers: Of the cluster that is read.
+        taken: Its topics that are others'.
+        has_registry: Whether there is a registry.
 
     Raises:
-        ValueError: a topic is another's, or there is no registry for the schema.
+        ValueError: A topic is another's, or there is no registry for the schema.
     """
     own = {*(publish.bootstrap_servers or servers).split(",")}
     # One server in common makes it one cluster, however its other servers are named.

@@ -41,13 +41,13 @@ def resolved(text: str, where: str, environ: Mapping[str, str]) -> str:
     """Return a text with what its references stand for.
 
     Args:
-        text: the text.
-        where: file and key, for messages.
-        environ: the environment's variables. A key that is a whole reference, such as `file:/PATH`, gives
+        text: The text.
+        where: File and key, for messages.
+        environ: The environment's variables. A key that is a whole reference, such as `file:/PATH`, gives
             the value of that reference. So a configuration can be checked without its files and programs.
 
     Raises:
-        ConfigError: a variable is not set, a file cannot be read, a command fails, or there is another `${`.
+        ConfigError: A variable is not set, a file cannot be read, a command fails, or there is another `${`.
     """
     if "${" in without_references(text):
         raise ConfigError(
@@ -61,7 +61,7 @@ def require_text(value: str, where: str) -> None:
     """Make sure that what the operating system hands over is text.
 
     Raises:
-        ConfigError: it has bytes that are not UTF-8, which Python keeps as halves of characters.
+        ConfigError: It has bytes that are not UTF-8, which Python keeps as halves of characters.
     """
     try:
         value.encode()
@@ -73,9 +73,9 @@ def plain_secrets(text: str, *, is_secret: bool, names: re.Pattern[str]) -> Iter
     """Yield what of a text holds a secret that no reference stands for: `the value`, or names of settings.
 
     Args:
-        text: the text.
-        is_secret: whether it is a secret as a whole, or holds one.
-        names: matches the names of settings within it, such as `password` in `password="x"`, whose values are
+        text: The text.
+        is_secret: Whether it is a secret as a whole, or holds one.
+        names: Matches the names of settings within it, such as `password` in `password="x"`, whose values are
             secrets.
     """
     if is_secret and not references_in(text):

@@ -25,9 +25,9 @@ class Risk:
     """A risk that a configuration can take.
 
     Attributes:
-        setting: what takes it.
-        harm: what it does.
-        seen: where it is refused or found.
+        setting: What takes it.
+        harm: What it does.
+        seen: Where it is refused or found.
     """
 
     setting: str
@@ -88,9 +88,9 @@ def refusal(name: RiskName, found: str, expected: str) -> str:
     """Return why a setting is refused, and what to do about it.
 
     Args:
-        name: the risk that it takes.
-        found: its value.
-        expected: what would be safe.
+        name: The risk that it takes.
+        found: Its value.
+        expected: What would be safe.
     """
     return (
         f"found {found}, expected {expected}: otherwise {RISKS[name].harm}. Change it; or, if you take this"

@@ -17,8 +17,8 @@ def mask_values(text: str, secrets: Iterable[str]) -> str:
     """Return a text with asterisks for all that it has of secrets, whole or a word of them.
 
     Args:
-        text: a message of a library, such as that of a setting which it cannot read.
-        secrets: the values.
+        text: A message of a library, such as that of a setting which it cannot read.
+        secrets: The values.
     """
     parts = {part for secret in secrets for part in (secret, *_WORDS.findall(secret))}
     # A longer one first: it may contain another.

@@ -25,11 +25,11 @@ class Stream:
     """A stream.
 
     Attributes:
-        job: the name of the job that runs it.
-        reads: the tables that it reads; first the one that it reads as it grows, whose versions its
+        job: The name of the job that runs it.
+        reads: The tables that it reads; first the one that it reads as it grows, whose versions its
             checkpoint counts. Ingest has none, since it reads Kafka.
-        writes: the tables that it makes and writes.
-        port: what is added to `metrics.port`, so that all streams can run on one host.
+        writes: The tables that it makes and writes.
+        port: What is added to `metrics.port`, so that all streams can run on one host.
     """
 
     job: str
@@ -55,8 +55,8 @@ def port_offset(stream: Stream, cluster: int) -> int:
     """Return what is added to `metrics.port` for a stream.
 
     Args:
-        stream: the stream.
-        cluster: the place among the clusters of the one that it reads; 0 is the first, or all.
+        stream: The stream.
+        cluster: The place among the clusters of the one that it reads; 0 is the first, or all.
     """
     return len(STREAMS) - 1 + cluster if cluster else stream.port
 

@@ -18,10 +18,10 @@ class TakenRisk:
     """A risk that a configuration takes.
 
     Attributes:
-        name: which.
-        location: the setting that takes it, as keys from the outermost on.
-        found: its value.
-        expected: what would be safe.
+        name: Which.
+        location: The setting that takes it, as keys from the outermost on.
+        found: Its value.
+        expected: What would be safe.
     """
 
     name: RiskName
@@ -39,7 +39,7 @@ def require_safe_dead_letters(config: PipelineConfig) -> None:
     """Make sure that what sends dead letters loses none, unless that risk is accepted.
 
     Raises:
-        ConfigError: it could lose or double some.
+        ConfigError: It could lose or double some.
     """
     refused = [
         f"{risk.setting}: {refusal(risk.name, risk.found, risk.expected)}"

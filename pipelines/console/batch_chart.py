@@ -29,9 +29,9 @@ class PhaseSum:
     """A phase over all micro-batches that are shown.
 
     Attributes:
-        phase: its name.
-        seconds: in all of them.
-        share: of their time, from 0 to 1.
+        phase: Its name.
+        seconds: In all of them.
+        share: Of their time, from 0 to 1.
     """
 
     phase: str
@@ -44,13 +44,13 @@ class BatchChart:
     """The last micro-batches with records.
 
     Attributes:
-        bars: all parts of all columns, one column for each micro-batch.
-        width: of the chart.
-        longest_s: what the highest column stands for.
-        sums: by phase.
-        batches: how many micro-batches.
-        records: what they read.
-        seconds: what they took.
+        bars: All parts of all columns, one column for each micro-batch.
+        width: Of the chart.
+        longest_s: What the highest column stands for.
+        sums: By phase.
+        batches: How many micro-batches.
+        records: What they read.
+        seconds: What they took.
     """
 
     bars: tuple[Bar, ...]
@@ -66,7 +66,7 @@ def batch_chart(batches: Sequence[BatchFigures]) -> BatchChart | None:
     """Return what micro-batches spent their time on; None if there are none.
 
     Args:
-        batches: the last micro-batches with records, the oldest first.
+        batches: The last micro-batches with records, the oldest first.
     """
     if not batches:
         return None

@@ -27,10 +27,10 @@ class Concern:
     """One thing that needs a person.
 
     Attributes:
-        severity: how much.
-        place: the part of the page that has the figures: the id of its heading.
-        text: what it is.
-        advice: what helps; empty if that is plain.
+        severity: How much.
+        place: The part of the page that has the figures: the id of its heading.
+        text: What it is.
+        advice: What helps; empty if that is plain.
     """
 
     severity: ConcernSeverity
@@ -67,9 +67,9 @@ def concerns(pipeline: PipelineView, now: datetime, old_after_s: float) -> tuple
     """Return what of a pipeline needs a person, the worst first.
 
     Args:
-        pipeline: what is known of it.
-        now: the time.
-        old_after_s: from which age on figures are old.
+        pipeline: What is known of it.
+        now: The time.
+        old_after_s: From which age on figures are old.
     """
     if pipeline.refusal is not None:
         return (Concern("failed", "top", f"refused: {pipeline.refusal}"),)

@@ -35,9 +35,9 @@ class Site:
     """How pages are delivered.
 
     Attributes:
-        every_s: after how many seconds a page asks for newer figures; None if it does not.
-        is_live: whether a server answers, or the pages are files.
-        reports: the path from the overview to the folder of reports.
+        every_s: After how many seconds a page asks for newer figures; None if it does not.
+        is_live: Whether a server answers, or the pages are files.
+        reports: The path from the overview to the folder of reports.
     """
 
     every_s: float | None
@@ -58,9 +58,9 @@ def render_overview(view: LakeView | None, now: datetime, site: Site) -> str:
     """Render the page over all pipelines, the worst first.
 
     Args:
-        view: what is known; None before the first collection is done.
-        now: the time, to which ages are told.
-        site: how it is delivered.
+        view: What is known; None before the first collection is done.
+        now: The time, to which ages are told.
+        site: How it is delivered.
     """
     pipelines = judged(view, now) if view else []
     counts = Counter(each.severity for each in pipelines)
@@ -76,10 +76,10 @@ def render_pipeline(view: LakeView, pipeline: PipelineView, now: datetime, site:
     """Render the page of one pipeline.
 
     Args:
-        view: what is known of the lake.
-        pipeline: one of its pipelines.
-        now: the time, to which ages are told.
-        site: how it is delivered.
+        view: What is known of the lake.
+        pipeline: One of its pipelines.
+        now: The time, to which ages are told.
+        site: How it is delivered.
     """
     figures, cluster = pipeline.lake.value, pipeline.cluster.value
     return template("pipeline.html.j2", _PACKAGE).render(

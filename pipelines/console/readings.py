@@ -26,8 +26,8 @@ def why(error: Exception, *, withholds: bool = False) -> str:
     """Return what a page says of an error.
 
     Args:
-        error: the error.
-        withholds: whether values of records are not shown: the class is shown then, and the cause logged.
+        error: The error.
+        withholds: Whether values of records are not shown: the class is shown then, and the cause logged.
     """
     if isinstance(error, OncelakeError):
         return str(error)
@@ -41,10 +41,10 @@ class Readings(Generic[Figures]):
     """The newest figures of each pipeline.
 
     Args:
-        sources: by the name of a pipeline, what reads its figures; it gets those from before.
-        answer_s: for how many seconds an answer is waited for before a reading says so.
-        news: is set whenever a pipeline was read.
-        withheld: the pipelines whose values are not shown.
+        sources: By the name of a pipeline, what reads its figures; it gets those from before.
+        answer_s: For how many seconds an answer is waited for before a reading says so.
+        news: Is set whenever a pipeline was read.
+        withheld: The pipelines whose values are not shown.
     """
 
     def __init__(
@@ -76,8 +76,8 @@ class Readings(Generic[Figures]):
         """Return the newest figures of a pipeline.
 
         Args:
-            name: the pipeline.
-            now: the time.
+            name: The pipeline.
+            now: The time.
         """
         with self._lock:
             reading, begun = self._readings[name], self._begun.get(name)

@@ -57,10 +57,10 @@ class Desk:
     """What pages are answered from.
 
     Attributes:
-        view: returns the last view; None before the first collection is done.
-        every_s: after how many seconds pages ask again.
-        reports: the folder of reports.
-        hosts: the names by which the server may be asked, as `host_name` gives them.
+        view: Returns the last view; None before the first collection is done.
+        every_s: After how many seconds pages ask again.
+        reports: The folder of reports.
+        hosts: The names by which the server may be asked, as `host_name` gives them.
     """
 
     view: Callable[[], LakeView | None]

@@ -24,10 +24,10 @@ class Reading(Generic[Figures]):
     """Figures from one place, which may be older than the page that shows them.
 
     Attributes:
-        value: the newest figures; None if there were none yet.
-        at: the moment that they show.
-        failure: why newer ones could not be read; None if they could.
-        asked_at: since when an answer is waited for that takes too long; None if it does not.
+        value: The newest figures; None if there were none yet.
+        at: The moment that they show.
+        failure: Why newer ones could not be read; None if they could.
+        asked_at: Since when an answer is waited for that takes too long; None if it does not.
     """
 
     value: Figures | None = None
@@ -48,8 +48,8 @@ class Reading(Generic[Figures]):
         """Return whether the figures must not be taken for those of now.
 
         Args:
-            now: the time.
-            after_s: the age in seconds from which on they are old, whatever the reason.
+            now: The time.
+            after_s: The age in seconds from which on they are old, whatever the reason.
         """
         age = self.age_s(now)
         return age is not None and (self.failure is not None or self.asked_at is not None or age > after_s)
@@ -64,11 +64,11 @@ class LakeFigures:
     """What of a pipeline is beside its tables and in its quarantine.
 
     Attributes:
-        streams: what the files of each stage's stream say, without its lag.
-        quarantine: the unresolved records by reason, with samples, redacted by the contract.
-        quarantine_state: the table and its version that they are of; None if there is none.
-        withholds: whether the contract has personal data, so that values are not shown.
-        publish_query: the id of the publishing query; None if it never ran.
+        streams: What the files of each stage's stream say, without its lag.
+        quarantine: The unresolved records by reason, with samples, redacted by the contract.
+        quarantine_state: The table and its version that they are of; None if there is none.
+        withholds: Whether the contract has personal data, so that values are not shown.
+        publish_query: The id of the publishing query; None if it never ran.
     """
 
     streams: tuple[StageFacts, ...] = ()
@@ -83,10 +83,10 @@ class DiagnosisTexts:
     """Why a stage is behind, in the words of `oncelake lag`.
 
     Attributes:
-        cause: the cause; `none` if it is not behind.
-        symptoms: what points to it.
-        confidence: from 0 to 1, as in `pipelines.lag.diagnosis`.
-        advice: what helps; empty if nothing has to be done.
+        cause: The cause; `none` if it is not behind.
+        symptoms: What points to it.
+        confidence: From 0 to 1, as in `pipelines.lag.diagnosis`.
+        advice: What helps; empty if nothing has to be done.
     """
 
     cause: LagCause
@@ -109,10 +109,10 @@ class RackFigures:
 
     Attributes:
         mode: `kafka.rack.mode`.
-        shares: the share by mode; empty if no broker has a rack.
-        hints: what would raise it.
-        cluster: the cluster that has the topic; None for the first.
-        failure: why nothing of it is known; None if it is.
+        shares: The share by mode; empty if no broker has a rack.
+        hints: What would raise it.
+        cluster: The cluster that has the topic; None for the first.
+        failure: Why nothing of it is known; None if it is.
     """
 
     mode: RackMode
@@ -127,8 +127,8 @@ class ClusterFigures:
     """What needs an answer of Kafka.
 
     Attributes:
-        stages: the lag of all stages, in the order of the data.
-        racks: what of the topic can be read within a rack, for each cluster that is not retired.
+        stages: The lag of all stages, in the order of the data.
+        racks: What of the topic can be read within a rack, for each cluster that is not retired.
     """
 
     stages: tuple[DiagnosedStage, ...] = ()
@@ -140,11 +140,11 @@ class DayView:
     """An event day.
 
     Attributes:
-        day: the day.
-        status: as in reports; a day without a verdict is `not_certified`.
-        verdict: the newest verdict that stands; None if there is none.
-        failed_checks: names of the checks that failed, if the verdict did.
-        has_report: whether the folder of reports has a page of it.
+        day: The day.
+        status: As in reports; a day without a verdict is `not_certified`.
+        verdict: The newest verdict that stands; None if there is none.
+        failed_checks: Names of the checks that failed, if the verdict did.
+        has_report: Whether the folder of reports has a page of it.
     """
 
     day: date
@@ -159,14 +159,14 @@ class PipelineView:
     """One pipeline.
 
     Attributes:
-        name: its name.
-        refusal: why its configuration or contract is refused; None if it is not, and the rest is empty if so.
-        zone: the zone of its event days.
-        publishes_to: the output topic; None if nothing is published.
-        ledger: of the tables under `ops/`.
-        lake: of its files and its quarantine.
-        cluster: of Kafka.
-        reports: the days of which there is a report.
+        name: Its name.
+        refusal: Why its configuration or contract is refused; None if it is not, and the rest is empty if so.
+        zone: The zone of its event days.
+        publishes_to: The output topic; None if nothing is published.
+        ledger: Of the tables under `ops/`.
+        lake: Of its files and its quarantine.
+        cluster: Of Kafka.
+        reports: The days of which there is a report.
     """
 
     name: str
@@ -210,12 +210,12 @@ class LakeView:
     """All pipelines of a folder of configuration.
 
     Attributes:
-        env: the environment.
-        version: of Oncelake.
-        at: when this was put together.
-        old_after_s: from which age on figures are old.
-        pipelines: in the order of their names.
-        failure: why the last collection failed as a whole; None if it did not.
+        env: The environment.
+        version: Of Oncelake.
+        at: When this was put together.
+        old_after_s: From which age on figures are old.
+        pipelines: In the order of their names.
+        failure: Why the last collection failed as a whole; None if it did not.
     """
 
     env: str

@@ -56,22 +56,22 @@ class DataContract:
     """What the records of a topic are.
 
     Attributes:
-        path: the file, for messages.
-        id: the contract's identifier.
-        version: its version, kept with quarantined records.
-        schema: columns and types; a column that is not nullable is required.
-        key: the dedup key, in the order of `primaryKeyPosition`.
-        event_time: the timestamp column that decides the event day.
-        day_time_zone: the zone in which an event day begins and ends.
-        row_rules: rules on single records.
-        day_rules: rules on the rows of a day.
-        policy: which copy of a key wins.
-        max_conflicts: the share of a day's events, in percent, that may have copies with different
+        path: The file, for messages.
+        id: The contract's identifier.
+        version: Its version, kept with quarantined records.
+        schema: Columns and types; a column that is not nullable is required.
+        key: The dedup key, in the order of `primaryKeyPosition`.
+        event_time: The timestamp column that decides the event day.
+        day_time_zone: The zone in which an event day begins and ends.
+        row_rules: Rules on single records.
+        day_rules: Rules on the rows of a day.
+        policy: Which copy of a key wins.
+        max_conflicts: The share of a day's events, in percent, that may have copies with different
             payloads; None for any.
-        personal: columns with personal data, and how a value of theirs is shown.
-        value_format: how the bytes of a value are to be read.
-        conditions: what must hold of each record as a whole.
-        expectations: what people want the audit to ask as well; not from the contract's file.
+        personal: Columns with personal data, and how a value of theirs is shown.
+        value_format: How the bytes of a value are to be read.
+        conditions: What must hold of each record as a whole.
+        expectations: What people want the audit to ask as well; not from the contract's file.
 
     A column within another is named by its path, with dots: `order.id`.
     """
@@ -134,11 +134,11 @@ def read_contract(path: Path, value_formats: Iterable[str]) -> DataContract:
     """Read and check a contract.
 
     Args:
-        path: an ODCS v3 file in YAML.
-        value_formats: those that it may name.
+        path: An ODCS v3 file in YAML.
+        value_formats: Those that it may name.
 
     Raises:
-        ContractError: the file is missing or breaks the standard or a need of Oncelake. The message
+        ContractError: The file is missing or breaks the standard or a need of Oncelake. The message
             lists every reason, each with its place.
     """
     document, misplaced = read_document(path)

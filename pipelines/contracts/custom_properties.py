@@ -36,7 +36,7 @@ class Policy:
     Attributes:
         winner: `first` or `last` in Kafka's order (timestamp, topic, partition, offset), or `highest`: that
             with the highest value of `sequence`, of several such the last in Kafka's order.
-        sequence: the column that `highest` looks at.
+        sequence: The column that `highest` looks at.
     """
 
     winner: Winner = "first"

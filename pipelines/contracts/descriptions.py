@@ -14,9 +14,9 @@ class Descriptions:
     """What is said about a table.
 
     Attributes:
-        table: what a row is; empty if nothing is said.
-        columns: what a column means, by its path; only those of which something is said.
-        classes: the `classification` of the standard, by the path of the column.
+        table: What a row is; empty if nothing is said.
+        columns: What a column means, by its path; only those of which something is said.
+        classes: The `classification` of the standard, by the path of the column.
     """
 
     table: str
@@ -28,7 +28,7 @@ def descriptions_of(contract: DataContract) -> Descriptions:
     """Return what the file of a contract says for people.
 
     Raises:
-        ContractError: the file cannot be read any more.
+        ContractError: The file cannot be read any more.
     """
     document, _ = read_document(Path(contract.path))
     (item,) = document.schema_ or []

@@ -48,9 +48,9 @@ class Change:
     """One difference between two contracts.
 
     Attributes:
-        place: what changed, such as `schema.properties.origin`.
-        what: how, in words, with the old and the new value.
-        breaks: whom it breaks; nobody if it is compatible.
+        place: What changed, such as `schema.properties.origin`.
+        what: How, in words, with the old and the new value.
+        breaks: Whom it breaks; nobody if it is compatible.
     """
 
     place: str
@@ -80,8 +80,8 @@ def rule_changes(old: DataContract, new: DataContract) -> Iterator[Change]:
     """Yield every difference between the rules on records, then between those on days.
 
     Args:
-        old: the contract as it is in use.
-        new: the contract as it is meant to become.
+        old: The contract as it is in use.
+        new: The contract as it is meant to become.
     """
     yield from _of_row_rules(old, new)
     yield from _of_conditions(old, new)
@@ -187,8 +187,8 @@ def contract_changes(old: DataContract, new: DataContract) -> list[Change]:
     """Return every difference that matters to records, tables or days, in the order of the contract.
 
     Args:
-        old: the contract as it is in use.
-        new: the contract as it is meant to become.
+        old: The contract as it is in use.
+        new: The contract as it is meant to become.
     """
     return [
         *_of_whole(old, new),

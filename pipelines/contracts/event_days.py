@@ -28,8 +28,8 @@ def effective_horizon(contract: DataContract, horizon: int) -> int:
     """Return over how many neighbouring days, each way, copies of a key can lie.
 
     Args:
-        contract: names the key. With the event time in it, all copies of a key lie on one day.
-        horizon: the configured number of days.
+        contract: Names the key. With the event time in it, all copies of a key lie on one day.
+        horizon: The configured number of days.
     """
     return 0 if contract.event_time in contract.key else horizon
 
@@ -39,10 +39,10 @@ class Span:
     """Days, and those whose records decide on them.
 
     Attributes:
-        days: the days, sorted.
-        near: the days of which all records are looked at, these among them, sorted.
-        horizon: over how many neighbouring days, each way, copies of a key are one event.
-        gone: days around these that lie before the first day of which bronze holds all records: nothing more
+        days: The days, sorted.
+        near: The days of which all records are looked at, these among them, sorted.
+        horizon: Over how many neighbouring days, each way, copies of a key are one event.
+        gone: Days around these that lie before the first day of which bronze holds all records: nothing more
             can be learned of them.
     """
 
@@ -61,7 +61,7 @@ def past_days(contract: DataContract, first: date | None, last: date | None) -> 
     """Return the range of past days to work on; yesterday in the contract's zone if none is named.
 
     Raises:
-        ConfigError: the range is empty, or a day of it is not over yet.
+        ConfigError: The range is empty, or a day of it is not over yet.
     """
     today = datetime.now(contract.zone).date()
     yesterday = today - timedelta(days=1)

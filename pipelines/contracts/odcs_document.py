@@ -49,13 +49,13 @@ def read_document(path: Path) -> tuple[OpenDataContractStandard, list[Reason]]:
     """Read a file as the standard has it.
 
     Args:
-        path: a file in YAML.
+        path: A file in YAML.
 
     Returns:
         The document, and place and reason of each name that is misspelt, doubled or at a wrong place.
 
     Raises:
-        ContractError: the file cannot be read, or is no document of the standard.
+        ContractError: The file cannot be read, or is no document of the standard.
     """
     try:
         content = parse_yaml(read_text(path, LARGEST_YAML), str(path), ContractError)

@@ -35,7 +35,7 @@ def lost_backslashes(sql: str) -> str | None:
     r"""Return the first text of a condition in which a backslash is lost: in SQL `'\d'` is `d`.
 
     Args:
-        sql: the condition.
+        sql: The condition.
 
     Returns:
         The text as it stands there, with its quotes; None if there is none.
@@ -108,10 +108,10 @@ def day_rules(
     """Return the rules on the rows of a day.
 
     Args:
-        document: the contract, for its `slaProperties`.
-        item: its one object.
-        event_time: the column that says when an event happened.
-        refuse: takes the place and the reason of each refusal.
+        document: The contract, for its `slaProperties`.
+        item: Its one object.
+        event_time: The column that says when an event happened.
+        refuse: Takes the place and the reason of each refusal.
     """
     rules = [_day_rule(None, q, refuse) for q in item.quality or [] if not _is_condition(q)]
     rules += [

@@ -56,9 +56,9 @@ class OwnExpectation:
     """An expectation that a person wrote beside what the contract stands for.
 
     Attributes:
-        suite: whether it is asked of `rows`, or of the figures of `days`.
-        place: where it stands, for messages.
-        config: it, in the JSON of Great Expectations.
+        suite: Whether it is asked of `rows`, or of the figures of `days`.
+        place: Where it stands, for messages.
+        config: It, in the JSON of Great Expectations.
     """
 
     suite: SuiteName
@@ -77,9 +77,9 @@ class DayRule:
         metric: `rowCount`; `nullValues`, the share of nulls of `column`, in percent; `duplicateValues`, how
             many rows repeat a value of `column` (nulls are no values); or `freshness`, the hours from the
             newest event to the end of the day.
-        column: the column of `nullValues` and `duplicateValues`, else None.
-        minimum: the least value allowed, None for no bound.
-        maximum: the greatest value allowed, None for no bound.
+        column: The column of `nullValues` and `duplicateValues`, else None.
+        minimum: The least value allowed, None for no bound.
+        maximum: The greatest value allowed, None for no bound.
     """
 
     metric: DayMetric

@@ -51,9 +51,9 @@ def columns(properties: Sequence[SchemaProperty], place: str, refuse: Refuse) ->
     """Return the columns that properties stand for; one that is required, or in the key, is not nullable.
 
     Args:
-        properties: of the contract's object, or of a property that is an object.
-        place: where they are, for messages.
-        refuse: takes the place and the reason of each refusal.
+        properties: Of the contract's object, or of a property that is an object.
+        place: Where they are, for messages.
+        refuse: Takes the place and the reason of each refusal.
     """
     fields: list[StructField] = []
     taken = set[str]()
@@ -87,8 +87,8 @@ def nested(
     """Yield all properties, and those within objects, each after the one that it lies in.
 
     Args:
-        properties: of the contract's object.
-        prefix: the path of the object that they lie in, with a dot.
+        properties: Of the contract's object.
+        prefix: The path of the object that they lie in, with a dot.
 
     Yields:
         The path, with dots; the property; and whether it lies in an array or a map.
@@ -150,7 +150,7 @@ def spark_type(item: SchemaProperty) -> DataType:
     """Return the Spark type in which a property without parts is stored.
 
     Raises:
-        ValueError: the type is unknown; the message names the ones that are known.
+        ValueError: The type is unknown; the message names the ones that are known.
     """
     logical, physical = item.logicalType or "", item.physicalType or ""
     if logical not in _TYPES:

@@ -41,8 +41,8 @@ class _Ingest:
     """Where an ingest is.
 
     Attributes:
-        committed: when its last micro-batch in bronze was planned.
-        planned: when the next one was; None if it is not planned yet.
+        committed: When its last micro-batch in bronze was planned.
+        planned: When the next one was; None if it is not planned yet.
     """
 
     committed: datetime = ALWAYS
@@ -102,14 +102,14 @@ class BackfillWriter(Generic[Records]):
     """Appends to one bronze table, under one epoch.
 
     Attributes:
-        path: the path of bronze, for messages.
-        chunk_offsets: how many offsets a chunk has at most, for messages.
-        table: bronze.
-        newest: no record was ingested later, but for those of micro-batches that came since.
-        whole_from: what the table said, before it was looked at what it lacks, of the first day that
+        path: The path of bronze, for messages.
+        chunk_offsets: How many offsets a chunk has at most, for messages.
+        table: Bronze.
+        newest: No record was ingested later, but for those of micro-batches that came since.
+        whole_from: What the table said, before it was looked at what it lacks, of the first day that
             retention has left whole.
-        require: makes sure, before a commit, that this may still write; raises if not.
-        stands_still: whether a planned micro-batch of ingest does not come.
+        require: Makes sure, before a commit, that this may still write; raises if not.
+        stands_still: Whether a planned micro-batch of ingest does not come.
     """
 
     path: str
@@ -124,12 +124,12 @@ class BackfillWriter(Generic[Records]):
         """Append records as one commit; return how many.
 
         Args:
-            records: the columns of bronze without `_ingested_at`. They may be written several times.
-            stamp: what the commit carries.
+            records: The columns of bronze without `_ingested_at`. They may be written several times.
+            stamp: What the commit carries.
 
         Raises:
-            StaleEpoch: a later run has taken over. Nothing was written.
-            InfrastructureError: ingest was faster at each attempt, or retention has removed records, or
+            StaleEpoch: A later run has taken over. Nothing was written.
+            InfrastructureError: Ingest was faster at each attempt, or retention has removed records, or
                 another run has taken over.
         """
         for _ in range(_ATTEMPTS):
@@ -193,7 +193,7 @@ class BackfillWriter(Generic[Records]):
         """Note that a planned micro-batch does not come, so that the next attempt lies before it.
 
         Raises:
-            InfrastructureError: that attempt lay behind it all the same, since other ingests have gone on.
+            InfrastructureError: That attempt lay behind it all the same, since other ingests have gone on.
         """
         if self.stands_still:
             raise InfrastructureError(

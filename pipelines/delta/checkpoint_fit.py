@@ -15,13 +15,13 @@ class StreamTable:
     """A table that a stream writes, as it was found.
 
     Attributes:
-        path: where it is, or ought to be.
-        state: what it knows; None if there is no table.
-        is_filled: whether it holds rows that a stream without a checkpoint would write once more.
-        table_id: the id of the table that the checkpoint has written to, as far as that was noted.
-        required: the last micro-batch that it must know if it holds all that the checkpoint says was written;
+        path: Where it is, or ought to be.
+        state: What it knows; None if there is no table.
+        is_filled: Whether it holds rows that a stream without a checkpoint would write once more.
+        table_id: The id of the table that the checkpoint has written to, as far as that was noted.
+        required: The last micro-batch that it must know if it holds all that the checkpoint says was written;
             None where that is not known.
-        has_taken_back: whether a RESTORE took rows away.
+        has_taken_back: Whether a RESTORE took rows away.
     """
 
     path: str
@@ -39,8 +39,8 @@ def misfit(files: QueryFiles, table: StreamTable) -> str | None:
     the checkpoint (`commits`). So the table knows the last micro-batch that is done, or the one in flight.
 
     Args:
-        files: what the checkpoint says.
-        table: the table.
+        files: What the checkpoint says.
+        table: The table.
 
     Returns:
         What is wrong, in words; None if they match.

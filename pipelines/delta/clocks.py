@@ -27,7 +27,7 @@ def require_not_behind(pipeline: Pipeline) -> None:
     made it. Kafka's timestamps are no evidence: they may come from a producer whose clock is ahead.
 
     Raises:
-        InfrastructureError: the clock is behind by more than `ingest.max_clock_behind`.
+        InfrastructureError: The clock is behind by more than `ingest.max_clock_behind`.
     """
     newest, now = last_commit_at(pipeline.spark, pipeline.table("bronze")), datetime.now(UTC)
     if newest is None or newest - now <= pipeline.config.ingest.max_clock_behind:
@@ -47,7 +47,7 @@ def require_not_ahead(pipeline: Pipeline) -> None:
     Bronze is written all the time, so its newest commit is hardly older than now.
 
     Raises:
-        InfrastructureError: the clock is ahead of it by more than `maintain.max_idle`.
+        InfrastructureError: The clock is ahead of it by more than `maintain.max_idle`.
     """
     newest, now = last_commit_at(pipeline.spark, pipeline.table("bronze")), datetime.now(UTC)
     max_idle = pipeline.config.maintain.max_idle
@@ -71,10 +71,10 @@ def require_same_clock(pipeline: Pipeline, began: datetime) -> None:
 
     Args:
         pipeline: The pipeline.
-        began: the moment.
+        began: The moment.
 
     Raises:
-        InfrastructureError: the clock is ahead by more than `ingest.max_clock_behind`.
+        InfrastructureError: The clock is ahead by more than `ingest.max_clock_behind`.
     """
     newest = last_commit_at(pipeline.spark, pipeline.table("bronze"))
     if newest is None or began - newest <= pipeline.config.ingest.max_clock_behind:
@@ -90,7 +90,7 @@ def require_order(pipeline: Pipeline, batch: int) -> None:
     """Compare the moment of a micro-batch with that of the one before, as the checkpoint has them.
 
     Raises:
-        InfrastructureError: it lies before it by more than `ingest.max_clock_behind`.
+        InfrastructureError: It lies before it by more than `ingest.max_clock_behind`.
     """
     config = pipeline.config
     checkpoint = pipeline.checkpoint("ingest")

@@ -23,9 +23,9 @@ class CommitEffect(Commit):
     """A commit, and what it did to the rows of a table.
 
     Attributes:
-        adds: whether it added files with rows that were not there, or were others.
-        removes: whether it removed such files.
-        removed_days: the event days of those that it removed, sorted; None if its table is not divided by
+        adds: Whether it added files with rows that were not there, or were others.
+        removes: Whether it removed such files.
+        removed_days: The event days of those that it removed, sorted; None if its table is not divided by
             them, or it does not say.
     """
 
@@ -38,13 +38,13 @@ def commits_between(spark: SparkSession, table: str, after: int, until: int) -> 
     """Yield the commits after one version and until another, in order; those that the log lacks are left out.
 
     Args:
-        spark: the session.
-        table: the path of a Delta table.
-        after: a version.
-        until: a version, not older.
+        spark: The session.
+        table: The path of a Delta table.
+        after: A version.
+        until: A version, not older.
 
     Raises:
-        SourceError: the file of one of them is damaged.
+        SourceError: The file of one of them is damaged.
     """
     # The history of a table is read from its newest commit on, which may be far from these.
     for at in range(after + 1, until + 1):
@@ -68,12 +68,12 @@ def commit_at(spark: SparkSession, table: str, at: int) -> Commit:
     Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#commit-provenance-information
 
     Args:
-        spark: the session.
-        table: the path of a Delta table.
-        at: the version.
+        spark: The session.
+        table: The path of a Delta table.
+        at: The version.
 
     Raises:
-        SourceError: the file of the commit is damaged.
+        SourceError: The file of the commit is damaged.
     """
     # It comes first in the file, so of a large commit little is read.
     with closing(_actions(spark, table, at)) as actions:
@@ -90,10 +90,10 @@ def leave_files(spark: SparkSession, table: str, after: int, until: int) -> bool
     only the two versions themselves can say it.
 
     Args:
-        spark: the session.
-        table: the path of a Delta table.
-        after: a version.
-        until: another one.
+        spark: The session.
+        table: The path of a Delta table.
+        after: A version.
+        until: Another one.
     """
     return 0 <= until - after <= _FEW and all(
         _leaves_files(spark, table, at) for at in range(after + 1, until + 1)
@@ -104,10 +104,10 @@ def removed_paths(spark: SparkSession, table: str, after: int, until: int) -> se
     """Return the paths of files that commits have removed after one version and until another.
 
     Args:
-        spark: the session.
-        table: the path of a Delta table.
-        after: a version.
-        until: another one.
+        spark: The session.
+        table: The path of a Delta table.
+        after: A version.
+        until: Another one.
 
     Returns:
         None if the log lacks one of the commits, or the second version is the older one.
@@ -138,7 +138,7 @@ def _actions(spark: SparkSession, table: str, at: int) -> Generator[dict[str, An
     """Yield the actions of a commit in their order, as they are asked for; none if the log lacks it.
 
     Raises:
-        SourceError: the file of the commit is damaged.
+        SourceError: The file of the commit is damaged.
     """
     file = commit_file(spark, table, at)
     if not file.exists():
@@ -188,11 +188,11 @@ def effect_of(version: int, text: str) -> CommitEffect:
     """Return what a commit did.
 
     Args:
-        version: the version that it made.
-        text: its file, a JSON object in each line.
+        version: The version that it made.
+        text: Its file, a JSON object in each line.
 
     Raises:
-        ValueError: it is cut off, or a line of it is no action.
+        ValueError: It is cut off, or a line of it is no action.
     """
     # By line feeds alone: a text within a line, as the least key of a file, may hold other ends of lines.
     actions = [action_in(line) for line in text.split("\n") if line]
@@ -219,7 +219,7 @@ def action_in(line: str) -> dict[str, Any]:
     """Return the action that a line of a commit stands for, as parsed JSON.
 
     Raises:
-        ValueError: it stands for none.
+        ValueError: It stands for none.
     """
     try:
         action = json.loads(line)

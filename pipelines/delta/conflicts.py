@@ -46,16 +46,16 @@ def retry_conflicts(
     """Try a commit until no other writer's comes first.
 
     Args:
-        table: the path of the table, for the message.
-        commit: makes one commit, or none.
-        on: the conflicts after which it is right to make the commit again; others are raised.
-        pause: waits for some seconds between two tries; by default the thread sleeps.
+        table: The path of the table, for the message.
+        commit: Makes one commit, or none.
+        on: The conflicts after which it is right to make the commit again; others are raised.
+        pause: Waits for some seconds between two tries; by default the thread sleeps.
 
     Returns:
         What `commit` returned.
 
     Raises:
-        InfrastructureError: others committed first at each try.
+        InfrastructureError: Others committed first at each try.
     """
     attempts = Retrying(
         retry=retry_if_exception_type(on),
@@ -78,7 +78,7 @@ def raising_stale_epoch(table: str) -> Iterator[None]:
     """Turn the conflict of a commit with one of a later epoch into `StaleEpoch`.
 
     Raises:
-        StaleEpoch: there was such a conflict.
+        StaleEpoch: There was such a conflict.
     """
     try:
         yield

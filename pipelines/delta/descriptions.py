@@ -33,15 +33,15 @@ def describe_table(
     """Set what differs of a table's comments and properties; return whether anything did.
 
     Args:
-        spark: the session.
-        path: the path of a Delta table.
-        table_comment: what a row of it is.
-        column_comments: what a column means, by its path. Columns that the table has not are
+        spark: The session.
+        path: The path of a Delta table.
+        table_comment: What a row of it is.
+        column_comments: What a column means, by its path. Columns that the table has not are
             left out; comments on other columns stay.
-        properties: its properties; those of other names stay.
+        properties: Its properties; those of other names stay.
 
     Raises:
-        InfrastructureError: others committed first at each try.
+        InfrastructureError: Others committed first at each try.
     """
     statements = list(_statements(spark, path, table_comment, column_comments, properties))
     for statement in statements:

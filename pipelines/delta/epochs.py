@@ -33,9 +33,9 @@ class Stamp:
     """What a commit of a run carries.
 
     Attributes:
-        application: the pipeline's lease, as `txnAppId`.
-        number: the epoch and the step within it, as `txnVersion`; a later stamp has a higher one.
-        note: says in the table's history what the commit is, as `userMetadata`; no two are equal.
+        application: The pipeline's lease, as `txnAppId`.
+        number: The epoch and the step within it, as `txnVersion`; a later stamp has a higher one.
+        note: Says in the table's history what the commit is, as `userMetadata`; no two are equal.
     """
 
     application: str
@@ -48,10 +48,10 @@ class Epoch:
     """A taken lease: the right to write, until a later epoch is taken.
 
     Attributes:
-        pipeline: the pipeline's name.
-        run_id: the run that took it.
-        epoch: one more than the last one.
-        steps: how many stamps were given.
+        pipeline: The pipeline's name.
+        run_id: The run that took it.
+        epoch: One more than the last one.
+        steps: How many stamps were given.
     """
 
     pipeline: str
@@ -63,7 +63,7 @@ class Epoch:
         """Return the stamp of the run's next commit, and the epoch after it.
 
         Args:
-            what: what the commit does, in a word.
+            what: What the commit does, in a word.
         """
         number = self.epoch * _STEPS + self.steps
         stamp = Stamp(application(self.pipeline), number, f"{what} {self.run_id} ({self.epoch}.{self.steps})")
@@ -75,9 +75,9 @@ class Commit:
     """A commit of a table, as in its history.
 
     Attributes:
-        version: the version that it made.
+        version: The version that it made.
         operation: Delta's name of what it did.
-        note: its `userMetadata`, e.g. what a stamp says of it; None where there is none.
+        note: Its `userMetadata`, e.g. what a stamp says of it; None where there is none.
     """
 
     version: int
@@ -94,8 +94,8 @@ def next_epoch(lease_epoch: int | None, numbers: Iterable[int]) -> int:
     """Return the epoch that a run takes: one above all that are known.
 
     Args:
-        lease_epoch: the epoch in the lease, if it has one. It may have been lost, or restored from a backup.
-        numbers: the highest number that each fenced table has taken; -1 where it has taken none.
+        lease_epoch: The epoch in the lease, if it has one. It may have been lost, or restored from a backup.
+        numbers: The highest number that each fenced table has taken; -1 where it has taken none.
     """
     return 1 + max(lease_epoch or 0, *(number // _STEPS for number in numbers), 0)
 
@@ -104,12 +104,12 @@ def require_newer(table: str, taken: int, stamp: Stamp) -> None:
     """Make sure that a commit's number is above the one that its table has taken.
 
     Args:
-        table: the path of the table.
-        taken: the highest number of the stamp's application in it; -1 if it has taken none.
-        stamp: what the commit is to carry.
+        table: The path of the table.
+        taken: The highest number of the stamp's application in it; -1 if it has taken none.
+        stamp: What the commit is to carry.
 
     Raises:
-        StaleEpoch: it is not.
+        StaleEpoch: It is not.
     """
     if taken >= stamp.number:
         raise stale_epoch_error(table)
@@ -128,9 +128,9 @@ def is_free(until: datetime, now: datetime, *, is_gone: bool) -> bool:
     """Return whether a lease may be taken.
 
     Args:
-        until: its end.
-        now: the time.
-        is_gone: its holder is known to have died.
+        until: Its end.
+        now: The time.
+        is_gone: Its holder is known to have died.
     """
     return is_gone or until <= now
 
@@ -139,10 +139,10 @@ def lease_end(since: datetime, now: datetime, duration: timedelta, most: timedel
     """Return until when a lease is held that is taken or prolonged now.
 
     Args:
-        since: when it was taken.
-        now: the time.
-        duration: for how long it is asked for.
-        most: for how long a run may hold it in all, so that one that hangs does not hold it for ever.
+        since: When it was taken.
+        now: The time.
+        duration: For how long it is asked for.
+        most: For how long a run may hold it in all, so that one that hangs does not hold it for ever.
     """
     return min(now + duration, since + most)
 
@@ -153,10 +153,10 @@ def commits_of_others(
     """Return commits by which others changed rows between the version that a run began with and its last one.
 
     Args:
-        commits: the history of the table.
-        base: the version that the run began with.
-        certified_version: the version that it is about to certify.
-        own: the versions that its own commits made.
+        commits: The history of the table.
+        base: The version that the run began with.
+        certified_version: The version that it is about to certify.
+        own: The versions that its own commits made.
     """
     return [
         commit

@@ -45,7 +45,7 @@ def ensure_speed(pipeline: Pipeline) -> None:
     """Make the speed layer's table if there is none, and keep with it how its rows are deduplicated.
 
     Raises:
-        ConfigError: it was made with another dedup key, event time, zone or watermark, so the state in the
+        ConfigError: It was made with another dedup key, event time, zone or watermark, so the state in the
             checkpoint would be wrong; or its columns do not fit. The table is as it was.
     """
     spark = pipeline.spark
@@ -92,7 +92,7 @@ def require_same_dedup(pipeline: Pipeline) -> None:
     """Make sure that the speed layer, if there is one, was built by the deduplication of now; change nothing.
 
     Raises:
-        ConfigError: it was not, so the state in the checkpoint would be wrong.
+        ConfigError: It was not, so the state in the checkpoint would be wrong.
     """
     path = pipeline.table("speed")
     stored = table_property(pipeline.spark, path, DEDUP) if exists(pipeline.spark, path) else None
@@ -105,7 +105,7 @@ def aware(text: str) -> datetime:
     """Return a moment that a property keeps.
 
     Raises:
-        ValueError: it is none, or names no offset.
+        ValueError: It is none, or names no offset.
     """
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
@@ -151,9 +151,9 @@ def ensure_batch(pipeline: Pipeline) -> None:
     Its versions stay readable, however old they get.
 
     Raises:
-        ConfigError: its days were made with another dedup key, event time or zone, so that an event could be
+        ConfigError: Its days were made with another dedup key, event time or zone, so that an event could be
             on two of them, or on none; or its columns do not fit. The table is as it was.
-        SourceError: they were made by other rules of the zone.
+        SourceError: They were made by other rules of the zone.
     """
     spark, contract = pipeline.spark, pipeline.contract
     table, schema = pipeline.table("batch"), events_schema(contract)
@@ -176,8 +176,8 @@ def require_same_days(pipeline: Pipeline) -> None:
     """Make sure that the batch layer's rows were given their days by the rule of this contract.
 
     Raises:
-        ConfigError: they were not, so that an event could be on two days, or on none.
-        SourceError: they were made by other rules of the zone.
+        ConfigError: They were not, so that an event could be on two days, or on none.
+        SourceError: They were made by other rules of the zone.
     """
     spark = pipeline.spark
     if exists(spark, table := pipeline.table("batch")):

@@ -70,16 +70,16 @@ def claim(spark: SparkSession, table: str, stamp: Stamp) -> int:
     """Make a table refuse the commits of all earlier epochs, by a commit without rows.
 
     Args:
-        spark: the session.
-        table: the path of a Delta table.
-        stamp: what the commit carries.
+        spark: The session.
+        table: The path of a Delta table.
+        stamp: What the commit carries.
 
     Returns:
         The version of the table that the commit made.
 
     Raises:
-        StaleEpoch: a later epoch has claimed it.
-        InfrastructureError: others, who hold no epoch, wrote to the table at each try.
+        StaleEpoch: A later epoch has claimed it.
+        InfrastructureError: Others, who hold no epoch, wrote to the table at each try.
     """
     return claim_table(_Table(spark, table), stamp)
 
@@ -108,7 +108,7 @@ def append_fenced(rows: DataFrame, table: str, stamp: Stamp) -> int:
     """Append rows to a Delta table, as one commit; return the version of the table that it made.
 
     Raises:
-        StaleEpoch: a later epoch has claimed the table. Nothing was written.
+        StaleEpoch: A later epoch has claimed the table. Nothing was written.
     """
     spark = rows.sparkSession
 
@@ -132,19 +132,19 @@ def replace_days_fenced(rows: DataFrame, table: str, days: Sequence[date], stamp
     """Truncate event days and write their rows, as one atomic commit.
 
     Args:
-        rows: rows whose `_event_date` is one of the days.
-        table: the path of a Delta table partitioned by `_event_date`.
-        days: the days, sorted; at least one.
-        stamp: what the commit carries.
+        rows: Rows whose `_event_date` is one of the days.
+        table: The path of a Delta table partitioned by `_event_date`.
+        days: The days, sorted; at least one.
+        stamp: What the commit carries.
 
     Returns:
         The version of the table that the commit made.
 
     Raises:
-        StaleEpoch: a later epoch has claimed the table. Nothing was written.
-        DeltaConcurrentModificationException: others, who hold no epoch, changed these days meanwhile.
-        SourceError: the table is gone.
-        ValueError: a row is of another day. Nothing was committed.
+        StaleEpoch: A later epoch has claimed the table. Nothing was written.
+        DeltaConcurrentModificationException: Others, who hold no epoch, changed these days meanwhile.
+        SourceError: The table is gone.
+        ValueError: A row is of another day. Nothing was committed.
     """
     return replace_rows_fenced(rows, table, RowsOfDays(days), stamp)
 
@@ -186,15 +186,15 @@ def replace_partition_fenced(rows: DataFrame, table: str, partition: Mapping[str
     """Write rows in place of a partition, as one commit, with one job.
 
     Args:
-        rows: rows of the partition.
-        table: the path of a Delta table; only runs with stamps of the same application write the partition.
-        partition: the values of all partition columns.
-        stamp: what the commit carries.
+        rows: Rows of the partition.
+        table: The path of a Delta table; only runs with stamps of the same application write the partition.
+        partition: The values of all partition columns.
+        stamp: What the commit carries.
 
     Raises:
-        StaleEpoch: a later epoch has claimed the table. Nothing was written.
-        InfrastructureError: others changed columns or properties of the table at each try.
-        One of `CONFLICTS`: others, who hold no epoch, changed the partition meanwhile.
+        StaleEpoch: A later epoch has claimed the table. Nothing was written.
+        InfrastructureError: Others changed columns or properties of the table at each try.
+        One of `CONFLICTS`: Others, who hold no epoch, changed the partition meanwhile.
     """
     spark = rows.sparkSession
     # The version that was read last will do for a table that only runs write, and costs no request.
@@ -219,15 +219,15 @@ def delete_rows_fenced(
     """Delete rows of a Delta table, by a commit of properties and one of the deletion; return its version.
 
     Args:
-        spark: the session.
-        table: the path of a Delta table.
-        condition: which rows, in SQL; there is one at least.
-        properties: what the table says of itself from before the first row goes.
-        stamps: gives the stamps of the run.
+        spark: The session.
+        table: The path of a Delta table.
+        condition: Which rows, in SQL; there is one at least.
+        properties: What the table says of itself from before the first row goes.
+        stamps: Gives the stamps of the run.
 
     Raises:
-        StaleEpoch: a later epoch has claimed the table. No row was deleted.
-        InfrastructureError: others, who hold no epoch, wrote to the table at each try.
+        StaleEpoch: A later epoch has claimed the table. No row was deleted.
+        InfrastructureError: Others, who hold no epoch, wrote to the table at each try.
     """
 
     def delete(stamp: Stamp) -> None:
@@ -243,14 +243,14 @@ def rewrite_rows(spark: SparkSession, table: str, change: RowChange, note: str |
     """Change or delete rows of a Delta table by one commit, without a stamp; no commit if no row matches.
 
     Args:
-        spark: the session.
-        table: the path of the table.
-        change: which rows, and how.
-        note: kept in the commit, as `userMetadata`.
+        spark: The session.
+        table: The path of the table.
+        change: Which rows, and how.
+        note: Kept in the commit, as `userMetadata`.
 
     Raises:
-        SourceError: there is no table.
-        InfrastructureError: others rewrote the same files at each try.
+        SourceError: There is no table.
+        InfrastructureError: Others rewrote the same files at each try.
     """
 
     def begin() -> Transaction:
@@ -272,16 +272,16 @@ def restore_fenced(
     which claims it: from then on it is as at that version, and no earlier epoch can change it.
 
     Args:
-        spark: the session.
-        table: the path of a Delta table; with days, partitioned by `_event_date`.
-        to: the version; None for a table without rows.
-        stamp: what the commit carries.
-        days: the days, sorted, if not the whole table is meant.
+        spark: The session.
+        table: The path of a Delta table; with days, partitioned by `_event_date`.
+        to: The version; None for a table without rows.
+        stamp: What the commit carries.
+        days: The days, sorted, if not the whole table is meant.
 
     Raises:
-        StaleEpoch: a later epoch has claimed the table. Nothing was changed.
-        SourceError: that version is gone, or files of it are.
-        InfrastructureError: others, who hold no epoch, wrote to the table at each try.
+        StaleEpoch: A later epoch has claimed the table. Nothing was changed.
+        SourceError: That version is gone, or files of it are.
+        InfrastructureError: Others, who hold no epoch, wrote to the table at each try.
     """
     outcome = restore_table(_Table(spark, table), to, stamp, days)
     if outcome.has_differed:

@@ -82,8 +82,8 @@ class Restored(NamedTuple):
     """The outcome of a restore.
 
     Attributes:
-        version: the version of the table that the commit made.
-        has_differed: whether there was anything to restore.
+        version: The version of the table that the commit made.
+        has_differed: Whether there was anything to restore.
     """
 
     version: int
@@ -104,13 +104,13 @@ def rows_deleted(
     """Delete rows, after the table says so of itself; return the version that the deletion made.
 
     Args:
-        table: the table.
-        delete: makes the commit, which carries a stamp, by `rewrite_files`.
-        properties: what the table says of itself from before the first row goes.
-        stamps: gives the stamps of the run.
+        table: The table.
+        delete: Makes the commit, which carries a stamp, by `rewrite_files`.
+        properties: What the table says of itself from before the first row goes.
+        stamps: Gives the stamps of the run.
 
     Raises:
-        StaleEpoch: a later epoch has claimed the table. No row was deleted.
+        StaleEpoch: A later epoch has claimed the table. No row was deleted.
     """
     stamp = stamps("retention")
 
@@ -142,14 +142,14 @@ def rewrite_files(
     transaction began. It takes long to find and to write rows, and a stream appends every few seconds.
 
     Args:
-        table: the table.
-        begin: begins a transaction on the newest version.
-        change: which rows, and how.
-        commit: makes the commit.
-        is_needed: whether there has to be a commit, also if there are no such rows.
+        table: The table.
+        begin: Begins a transaction on the newest version.
+        change: Which rows, and how.
+        commit: Makes the commit.
+        is_needed: Whether there has to be a commit, also if there are no such rows.
 
     Raises:
-        InfrastructureError: others committed first, or rewrote the same files, at each try.
+        InfrastructureError: Others committed first, or rewrote the same files, at each try.
     """
 
     def rewrite() -> None:
@@ -173,13 +173,13 @@ def write_fenced(table: FencedTable, save: Callable[[], None], stamp: Stamp) -> 
     """Make a commit that carries a stamp, and look for it; return the version that it made.
 
     Args:
-        table: the table.
-        save: makes the commit. A command of Delta writes nothing, and does not say so, if the table knows the
+        table: The table.
+        save: Makes the commit. A command of Delta writes nothing, and does not say so, if the table knows the
             number of the stamp or a later one.
-        stamp: what the commit carries.
+        stamp: What the commit carries.
 
     Raises:
-        StaleEpoch: a later epoch has claimed the table. Nothing was written.
+        StaleEpoch: A later epoch has claimed the table. Nothing was written.
     """
     before, overtaken = table.version(), None
     try:
@@ -208,15 +208,15 @@ def replace_partition(
     stay until `VACUUM`.
 
     Args:
-        table: the table.
-        partition: the values of all partition columns.
-        write: writes the rows by a transaction; returns the actions that add them, if it does not keep them.
-        stamp: what the commit carries.
+        table: The table.
+        partition: The values of all partition columns.
+        write: Writes the rows by a transaction; returns the actions that add them, if it does not keep them.
+        stamp: What the commit carries.
 
     Raises:
-        StaleEpoch: the table has taken the number of the stamp, or a later one. Nothing was replaced.
-        InfrastructureError: others changed columns or properties of the table at each try.
-        One of `CONFLICTS`: others, who hold no epoch, changed the partition meanwhile.
+        StaleEpoch: The table has taken the number of the stamp, or a later one. Nothing was replaced.
+        InfrastructureError: Others changed columns or properties of the table at each try.
+        One of `CONFLICTS`: Others, who hold no epoch, changed the partition meanwhile.
     """
 
     def replace() -> None:

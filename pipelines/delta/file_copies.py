@@ -22,9 +22,9 @@ class Days:
     """Days of a table at a version.
 
     Attributes:
-        table: the path of a Delta table partitioned by `_event_date`.
-        version: the version.
-        days: the days, sorted; at least one.
+        table: The path of a Delta table partitioned by `_event_date`.
+        version: The version.
+        days: The days, sorted; at least one.
     """
 
     table: str
@@ -38,13 +38,13 @@ def hold_days(transaction: Transaction, source: Days, owner: str) -> None:
     Delta gives no name to two files, so a file that the table has under the same path is the same.
 
     Args:
-        transaction: a transaction on the table; the table is made if there is none.
-        source: the days.
-        owner: the pipeline, which is kept with the table.
+        transaction: A transaction on the table; the table is made if there is none.
+        source: The days.
+        owner: The pipeline, which is kept with the table.
 
     Raises:
-        SourceError: the version is gone, or has files that cannot be copied as they are.
-        StaleEpoch, DeltaConcurrentModificationException: others wrote to the table meanwhile.
+        SourceError: The version is gone, or has files that cannot be copied as they are.
+        StaleEpoch, DeltaConcurrentModificationException: Others wrote to the table meanwhile.
     """
     lacking, superfluous = transaction.differences_from(source.table, source.version, source.days)
     if not lacking and not superfluous and transaction.version >= 0:
@@ -75,7 +75,7 @@ def _require_plain(table: str, file: File) -> None:
     """Make sure that a file is one of the table's own, with all of its rows.
 
     Raises:
-        SourceError: it is not.
+        SourceError: It is not.
     """
     if file.get("deletionVector") or "://" in file["path"] or file["path"].startswith("/"):
         raise SourceError(

@@ -16,8 +16,8 @@ def by_day_and_key(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     A reader who asks for one key of one day then skips most of a file by Parquet's own indexes.
 
     Args:
-        rows: rows with `_event_date`.
-        key: the paths of the columns that are the key.
+        rows: Rows with `_event_date`.
+        key: The paths of the columns that are the key.
     """
     return rows.hint("rebalance", "_event_date").sortWithinPartitions("_event_date", *key)
 
@@ -26,9 +26,9 @@ def replace_rows(rows: DataFrame, table: str, condition: str) -> None:
     """Delete the rows for which a condition holds and write others, as one atomic commit.
 
     Args:
-        rows: rows for which the condition holds; Delta refuses any other.
-        table: the path of a Delta table.
-        condition: the condition, in SQL.
+        rows: Rows for which the condition holds; Delta refuses any other.
+        table: The path of a Delta table.
+        condition: The condition, in SQL.
     """
     rows.write.format("delta").mode("overwrite").option("replaceWhere", condition).save(table)
 

@@ -46,7 +46,7 @@ def is_divided_by(snapshot: Any, columns: Sequence[str]) -> bool:
 
     Args:
         snapshot: Delta's `Snapshot` of the version.
-        columns: the names.
+        columns: The names.
     """
     metadata = json.loads(snapshot.metadata().json())["metaData"]
     is_mapped = metadata.get("configuration", {}).get(_MAPPING, "none") != "none"
@@ -57,8 +57,8 @@ def rows_of(spark: SparkSession, table: str, snapshot: Any, files: Iterable[Any]
     """Return the rows of some files of a version of a table.
 
     Args:
-        spark: the session.
-        table: the path of the table.
+        spark: The session.
+        table: The path of the table.
         snapshot: Delta's `Snapshot` of the version.
         files: Delta's `AddFile` of each file.
     """
@@ -71,9 +71,9 @@ def files_of(spark: SparkSession, snapshot: Any, days: Sequence[date] = ()) -> D
     """Return the files of a version of a table, as Delta's protocol writes them in `add` actions.
 
     Args:
-        spark: the session.
+        spark: The session.
         snapshot: Delta's `Snapshot` of the version.
-        days: the event days, if only their files are wanted.
+        days: The event days, if only their files are wanted.
     """
     files = DataFrame(snapshot.allFiles().toDF(), spark)
     named = [day.isoformat() for day in days]

@@ -37,9 +37,9 @@ class _Known(Generic[Sum]):
     """What is known of a version.
 
     Attributes:
-        version: the version; -1 before the first one.
-        commit: the `commit_hash` of the version; empty before the first one.
-        sum: what the commits up to it say in all.
+        version: The version; -1 before the first one.
+        commit: The `commit_hash` of the version; empty before the first one.
+        sum: What the commits up to it say in all.
     """
 
     version: int
@@ -51,10 +51,10 @@ class LogFollower(Generic[Sum]):
     """Adds the logs of tables up, and remembers for each table what it came to.
 
     Args:
-        nothing: what no commit says.
-        add: returns what a sum comes to with the text of a further commit. Raises ValueError, KeyError or
+        nothing: What no commit says.
+        add: Returns what a sum comes to with the text of a further commit. Raises ValueError, KeyError or
             TypeError if the commit cannot be followed.
-        add_up: returns what Delta's `Snapshot` says in all, which may take jobs; None if that cannot be told.
+        add_up: Returns what Delta's `Snapshot` says in all, which may take jobs; None if that cannot be told.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class LogFollower(Generic[Sum]):
         """Return what the log of a table says up to a version; None if only Delta can tell.
 
         Args:
-            spark: the session.
-            table: the path of the Delta table.
+            spark: The session.
+            table: The path of the Delta table.
             snapshot: Delta's `Snapshot` of the version.
         """
         # What is known may refer to objects of the JVM that it was made in.

@@ -18,15 +18,15 @@ def move_aside(spark: SparkSession, path: str, suffix: str) -> str | None:
     """Rename a folder or a file; nothing is copied where the file system can rename.
 
     Args:
-        spark: the session.
-        path: what is moved.
-        suffix: added to its name.
+        spark: The session.
+        path: What is moved.
+        suffix: Added to its name.
 
     Returns:
         Its new path; None if there was nothing.
 
     Raises:
-        InfrastructureError: the file system refuses.
+        InfrastructureError: The file system refuses.
     """
     source = HadoopFile(spark, path)
     if not source.exists():

@@ -20,7 +20,7 @@ def require_not_read_ahead(pipeline: Pipeline, *tables: Layer) -> None:
     It is asked before anything is written to a table, and before the stream reads on.
 
     Raises:
-        SourceError: one has not; the message has the command that fixes it.
+        SourceError: One has not; the message has the command that fixes it.
     """
     for table in tables:
         reader = reader_of(table)

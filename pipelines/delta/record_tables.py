@@ -99,7 +99,7 @@ def require_table(pipeline: Pipeline, layer: Literal["bronze", "quarantine"]) ->
     """Return the path of a table that a streaming job makes.
 
     Raises:
-        SourceError: there is none yet.
+        SourceError: There is none yet.
     """
     table = pipeline.table(layer)
     if not exists(pipeline.spark, table):

@@ -31,7 +31,7 @@ class ReplacedRows(Protocol):
         """Return whether a file holds such rows alone; False if it holds none, None if that cannot be told.
 
         Args:
-            file: the content of an `add` action of Delta's log.
+            file: The content of an `add` action of Delta's log.
         """
 
 
@@ -40,7 +40,7 @@ class RowsOfDays:
     """The rows of some event days.
 
     Attributes:
-        days: the days, sorted; at least one.
+        days: The days, sorted; at least one.
     """
 
     days: Sequence[date]
@@ -70,9 +70,9 @@ class RowsOfPartition:
     """The rows of a partition, or those of them in which a number is above a bound.
 
     Attributes:
-        partition: the values of all partition columns.
-        column: a column of whole numbers.
-        above: the bound; None if all rows of the partition are meant.
+        partition: The values of all partition columns.
+        column: A column of whole numbers.
+        above: The bound; None if all rows of the partition are meant.
     """
 
     partition: Mapping[str, str]

@@ -22,9 +22,9 @@ class RowChange:
     """Which rows a commit changes, and how.
 
     Attributes:
-        find: returns, of rows of the table, those that change, with all their columns and `FILE`.
-        changed: returns rows of the table as they are afterwards; those that do not change stay as they are.
-        deletes: whether the rows that are found are deleted; otherwise there are as many as before.
+        find: Returns, of rows of the table, those that change, with all their columns and `FILE`.
+        changed: Returns rows of the table as they are afterwards; those that do not change stay as they are.
+        deletes: Whether the rows that are found are deleted; otherwise there are as many as before.
     """
 
     find: Callable[[DataFrame], DataFrame]
@@ -45,8 +45,8 @@ def deletion_of(others: DataFrame, key: Sequence[str]) -> RowChange:
     """Return the deletion of the rows that have the key of others.
 
     Args:
-        others: has the columns of the key.
-        key: columns of the table that are never null.
+        others: Has the columns of the key.
+        key: Columns of the table that are never null.
     """
     keys = others.select(*key)
     return RowChange(
@@ -62,10 +62,10 @@ def update_from(
     """Return the change of columns of the rows that have the key of others.
 
     Args:
-        others: has the columns of the key, at most one row of each.
-        key: columns of the table that are never null.
-        condition: which of these rows, in SQL; may name `t`, the row, and `o`, the other one.
-        changes: what columns are then, likewise; text is SQL.
+        others: Has the columns of the key, at most one row of each.
+        key: Columns of the table that are never null.
+        condition: Which of these rows, in SQL; may name `t`, the row, and `o`, the other one.
+        changes: What columns are then, likewise; text is SQL.
     """
     beside = others.withColumn(_IS_CHOSEN, F.lit(True)).alias("o")
     is_chosen = " AND ".join([*(f"t.{column} = o.{column}" for column in key), f"({condition})"])

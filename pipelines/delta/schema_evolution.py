@@ -13,8 +13,8 @@ def alterations(table_schema: StructType, contract_schema: StructType) -> list[s
     Optional parts may be added, types made wider, and what was required become optional.
 
     Args:
-        table_schema: the columns of the table.
-        contract_schema: the columns that the contract asks for.
+        table_schema: The columns of the table.
+        contract_schema: The columns that the contract asks for.
     """
     before, after = flat(table_schema), flat(contract_schema)
     added = [path for path in after if path not in before]
@@ -66,9 +66,9 @@ def fitted(value: str, have: DataType, want: DataType, depth: int = 0) -> str:
 
     Args:
         value: SQL for the value.
-        have: its type.
-        want: the type it is to have.
-        depth: how many collections it lies in.
+        have: Its type.
+        want: The type it is to have.
+        depth: How many collections it lies in.
     """
     if have == want:
         return value

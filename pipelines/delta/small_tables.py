@@ -34,7 +34,7 @@ class _File:
 
     Attributes:
         action: Delta's `AddFile`.
-        size: its bytes.
+        size: Its bytes.
     """
 
     action: Any
@@ -49,9 +49,9 @@ def read_small(spark: SparkSession, table: str, at: int | None = None) -> DataFr
     """Return a Delta table as a frame, as `pipelines.delta.io.read` does, sooner if it is small.
 
     Args:
-        spark: the session.
-        table: the path of a Delta table.
-        at: the version, if not the newest.
+        spark: The session.
+        table: The path of a Delta table.
+        at: The version, if not the newest.
     """
     snapshot = newest_snapshot(spark, table)
     files = None if at not in {None, int(snapshot.version())} else listed_files(spark, table, snapshot)
@@ -64,8 +64,8 @@ def listed_files(spark: SparkSession, table: str, snapshot: Any) -> list[Any] | 
     """Return the files of a version of a table; None if Delta has to list them.
 
     Args:
-        spark: the session.
-        table: the path of the Delta table.
+        spark: The session.
+        table: The path of the Delta table.
         snapshot: Delta's `Snapshot` of the version.
 
     Returns:
@@ -112,8 +112,8 @@ def _with_commit(spark: SparkSession, files: _Files, commit: str) -> _Files:
     """Return files as the actions of a commit change them.
 
     Raises:
-        ValueError: the commit is damaged, or what it says of a file cannot be followed.
-        KeyError, TypeError: it removes a file that is not there, or a part of it is none.
+        ValueError: The commit is damaged, or what it says of a file cannot be followed.
+        KeyError, TypeError: It removes a file that is not there, or a part of it is none.
     """
     jvm: Any = spark.sparkContext._jvm
     # Each becomes an object of the JVM.

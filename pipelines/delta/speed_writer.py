@@ -19,10 +19,10 @@ class SpeedWriter:
     last.
 
     Attributes:
-        checkpoint: the path of the query's checkpoint.
-        events: writes the speed layer.
-        broken: writes the quarantine.
-        quarantined: the last micro-batch that has written to the quarantine.
+        checkpoint: The path of the query's checkpoint.
+        events: Writes the speed layer.
+        broken: Writes the quarantine.
+        quarantined: The last micro-batch that has written to the quarantine.
     """
 
     checkpoint: str
@@ -45,7 +45,7 @@ class SpeedWriter:
         """Write the broken records of a micro-batch: at least one.
 
         Raises:
-            SourceError: another run writes by a copy of the checkpoint.
+            SourceError: Another run writes by a copy of the checkpoint.
         """
         self.broken.append(rows, batch, count)
         self.quarantined = batch
@@ -59,7 +59,7 @@ class SpeedWriter:
             None if an earlier try has written them.
 
         Raises:
-            SourceError: another run writes by a copy of the checkpoint.
+            SourceError: Another run writes by a copy of the checkpoint.
         """
         if self.events.has(rows.sparkSession, batch):
             rows.write.format("noop").mode("overwrite").save()
@@ -70,7 +70,7 @@ class SpeedWriter:
         """Make the events of a micro-batch a part of the speed layer, if it has any or has read anything.
 
         Raises:
-            SourceError: another run writes by a copy of the checkpoint.
+            SourceError: Another run writes by a copy of the checkpoint.
         """
         if draft.rows or reads_more(draft.transaction.spark, self.checkpoint, batch):
             self.events.commit(draft, batch, quarantined=self.quarantined)

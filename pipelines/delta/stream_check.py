@@ -36,7 +36,7 @@ def check_ingest(pipeline: Pipeline) -> QueryFiles:
         What the checkpoint says.
 
     Raises:
-        SourceError: they do not match; the message has the command that fixes it.
+        SourceError: They do not match; the message has the command that fixes it.
     """
     spark = pipeline.spark
     files, path = query_files(spark, pipeline.checkpoint("ingest")), pipeline.table("bronze")
@@ -52,13 +52,13 @@ def require_ingest_fit(
     """Compare the state of bronze with what the checkpoint of ingest says.
 
     Args:
-        config: the pipeline's configuration.
-        files: what the checkpoint says.
-        state: the state of bronze; None if there is none.
-        has_rows: whether bronze has rows, and no micro-batch was ever finished.
+        config: The pipeline's configuration.
+        files: What the checkpoint says.
+        state: The state of bronze; None if there is none.
+        has_rows: Whether bronze has rows, and no micro-batch was ever finished.
 
     Raises:
-        SourceError: they do not match; the message has the command that fixes it.
+        SourceError: They do not match; the message has the command that fixes it.
     """
     # Rows that were appended by hand, and no stream, may be there before the stream.
     is_filled = bool(state and state.batches) and has_rows()
@@ -72,8 +72,8 @@ class SpeedCheck:
     """What the check of the speed stream has found.
 
     Attributes:
-        files: what the checkpoint says.
-        quarantined: the last micro-batch that has written to the quarantine.
+        files: What the checkpoint says.
+        quarantined: The last micro-batch that has written to the quarantine.
     """
 
     files: QueryFiles
@@ -84,7 +84,7 @@ def check_speed(pipeline: Pipeline) -> SpeedCheck:
     """Compare speed layer and quarantine with the checkpoint of the speed stream; change nothing.
 
     Raises:
-        SourceError: they do not match, or bronze is gone; the message has the command that fixes it.
+        SourceError: They do not match, or bronze is gone; the message has the command that fixes it.
     """
     spark = pipeline.spark
     files = query_files(spark, pipeline.checkpoint("speed"))
@@ -121,7 +121,7 @@ def refuse_lost_speed(pipeline: Pipeline) -> None:
     """See to it that no job beside the speed stream makes an empty speed layer in the place of a lost one.
 
     Raises:
-        SourceError: the table is gone, and the stream has written to it.
+        SourceError: The table is gone, and the stream has written to it.
     """
     path = pipeline.table("speed")
     if not exists(pipeline.spark, path):
@@ -166,8 +166,8 @@ def note_tables(pipeline: Pipeline, query: LakeQuery, files: QueryFiles) -> None
 
     Args:
         pipeline: The pipeline.
-        query: the stream.
-        files: what its checkpoint says, before it starts; its tables are there.
+        query: The stream.
+        files: What its checkpoint says, before it starts; its tables are there.
     """
     states = {layer: table_state(pipeline.spark, pipeline.table(layer)) for layer in STREAMS[query].writes}
     note: dict[str, str | int] = {layer: state.table_id for layer, state in states.items() if state}
@@ -188,12 +188,12 @@ def require_fit(config: PipelineConfig, query: LakeQuery, problem: str | None) -
     """Refuse to start a stream whose tables do not match its checkpoint.
 
     Args:
-        config: the pipeline's configuration.
-        query: the stream.
-        problem: what does not match; None if all does.
+        config: The pipeline's configuration.
+        query: The stream.
+        problem: What does not match; None if all does.
 
     Raises:
-        SourceError: there is a problem; the message has the command that fixes it.
+        SourceError: There is a problem; the message has the command that fixes it.
     """
     if problem:
         raise SourceError(

@@ -102,8 +102,8 @@ def statistics_of(schema: StructType, paths: Iterable[str]) -> dict[str, str]:
     Otherwise it keeps them of the first 32 columns. Each costs time for each row, and more for each task.
 
     Args:
-        schema: the table's columns, without those by which its files are divided.
-        paths: columns, by their paths. Those of a type that has no order for Delta are left out.
+        schema: The table's columns, without those by which its files are divided.
+        paths: Columns, by their paths. Those of a type that has no order for Delta are left out.
     """
     kinds = {path: part.dataType for path, part in flat(schema).items()}
     ordered = (path for path in dict.fromkeys(paths) if isinstance(kinds[path], _ORDERED))
@@ -140,10 +140,10 @@ def keep_versions(
     Its log, which they drop after 30 days, is kept as well. Which files go is for `maintain` to say.
 
     Args:
-        spark: the session.
-        path: the path of a Delta table.
-        duration: for how long. A table whose commits are many is to forget them at last.
-        is_shared: whether others may want to keep versions for longer; but for ten years nobody does.
+        spark: The session.
+        path: The path of a Delta table.
+        duration: For how long. A table whose commits are many is to forget them at last.
+        is_shared: Whether others may want to keep versions for longer; but for ten years nobody does.
     """
     retention = deleted_file_retention(spark, path)
     if is_shared and retention is not None and duration < retention < TEN_YEARS:
@@ -156,7 +156,7 @@ def table_property(spark: SparkSession, path: str, key: str) -> str | None:
     """Return a property of a Delta table; None if it has none of that name.
 
     Raises:
-        SourceError: there is no such table. Without it nobody knows what it would have said.
+        SourceError: There is no such table. Without it nobody knows what it would have said.
     """
     newest = newest_snapshot(spark, path)
     if newest.version() < 0:
@@ -171,7 +171,7 @@ def properties_of_clusters(spark: SparkSession, path: str, key: str) -> dict[str
     """Return what a Delta table says for each cluster under `key`, by the cluster's name; None is the first.
 
     Raises:
-        SourceError: there is no such table.
+        SourceError: There is no such table.
     """
     newest = newest_snapshot(spark, path)
     if newest.version() < 0:
@@ -192,13 +192,13 @@ def parse_property(path: str, key: str, text: str, parse: Callable[[str], T]) ->
     """Return what a property of Oncelake's own says.
 
     Args:
-        path: the table, for messages.
-        key: the property.
-        text: its value.
-        parse: reads it; raises ValueError for what Oncelake does not write.
+        path: The table, for messages.
+        key: The property.
+        text: Its value.
+        parse: Reads it; raises ValueError for what Oncelake does not write.
 
     Raises:
-        SourceError: it is not as Oncelake writes it.
+        SourceError: It is not as Oncelake writes it.
     """
     try:
         return parse(text)
@@ -219,7 +219,7 @@ def set_table_properties(spark: SparkSession, path: str, properties: Mapping[str
     """Set properties of a Delta table, if there are any, as one commit, to values without quotes.
 
     Raises:
-        InfrastructureError: others committed first at each try.
+        InfrastructureError: Others committed first at each try.
     """
     pairs = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
     statement = f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({pairs})"
@@ -245,7 +245,7 @@ def from_hex(encoded: str) -> str:
     """Return what `to_hex` made a property of.
 
     Raises:
-        ValueError: it did not make this one.
+        ValueError: It did not make this one.
     """
     return bytes.fromhex(encoded).decode()
 
@@ -254,7 +254,7 @@ def json_from_hex(encoded: str) -> Mapping[str, str]:
     """Return the JSON object of texts that `to_hex` made a property of.
 
     Raises:
-        ValueError: it is none.
+        ValueError: It is none.
     """
     value = json.loads(from_hex(encoded))
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):

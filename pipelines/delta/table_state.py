@@ -26,9 +26,9 @@ class TableState:
     """A Delta table at its newest version.
 
     Attributes:
-        path: where it is.
+        path: Where it is.
         table_id: Delta's own id of it; a table that is recreated has another.
-        batches: of each query that has written to it, the number of its last micro-batch (the transaction
+        batches: Of each query that has written to it, the number of its last micro-batch (the transaction
             identifiers of the Delta protocol, `txn`). RESTORE leaves them as they are.
     """
 
@@ -57,9 +57,9 @@ def removed_files(spark: SparkSession, path: str, until: int) -> DataFrame:
     What is in the change feed was committed, unless somebody is changing or deleting rows: hold the lease.
 
     Args:
-        spark: the session.
-        path: the path of the table.
-        until: the last version whose commits count.
+        spark: The session.
+        path: The path of the table.
+        until: The last version whose commits count.
 
     Returns:
         In the shape of an inventory of Delta's VACUUM: `path string` with its scheme, `length bigint`, `isDir
@@ -99,13 +99,13 @@ class StreamCommit(Commit):
     """A commit, as in a table's history, and what the query that made it notes.
 
     Attributes:
-        restored: of a RESTORE, the version whose rows it brought back; None if it was named by its time.
-        removed: how many files a RESTORE took away.
-        rows: how many rows it wrote.
-        query: the query whose micro-batch it is, if it is one.
-        batch: the number of the micro-batch.
-        quarantined: what the commit of a speed layer notes: the last micro-batch with broken records.
-        asked: what the commit of bronze notes, in milliseconds: a moment before Kafka was asked for the ends
+        restored: Of a RESTORE, the version whose rows it brought back; None if it was named by its time.
+        removed: How many files a RESTORE took away.
+        rows: How many rows it wrote.
+        query: The query whose micro-batch it is, if it is one.
+        batch: The number of the micro-batch.
+        quarantined: What the commit of a speed layer notes: the last micro-batch with broken records.
+        asked: What the commit of bronze notes, in milliseconds: a moment before Kafka was asked for the ends
             of its partitions, to which the micro-batch goes; None if it may end before them.
     """
 
@@ -122,9 +122,9 @@ def recent_commits(spark: SparkSession, path: str, most: int) -> list[StreamComm
     """Return the newest commits of a table, the newest first.
 
     Args:
-        spark: the session.
-        path: the path of the table.
-        most: how many at most: each is a file that is read.
+        spark: The session.
+        path: The path of the table.
+        most: How many at most: each is a file that is read.
     """
     noted = "get_json_object(userMetadata, '$.{}')"
     history = DeltaTable.forPath(spark, path).history(most)
@@ -155,7 +155,7 @@ def has_taken_back(commits: Sequence[StreamCommit]) -> bool:
     """Return whether a RESTORE took rows back that had been written, and nothing brought them again.
 
     Args:
-        commits: the newest commits of a table, the newest first.
+        commits: The newest commits of a table, the newest first.
     """
     by_version = {commit.version: commit for commit in commits}
     at = commits[0].version if commits else -1

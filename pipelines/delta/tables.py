@@ -67,15 +67,15 @@ def ensure_table(
     A column whose type has become wider is widened, one that is no longer required becomes optional.
 
     Args:
-        spark: the session.
-        path: where the table is.
-        schema: its columns.
-        partitions: the columns by which its files are divided.
+        spark: The session.
+        path: Where the table is.
+        schema: Its columns.
+        partitions: The columns by which its files are divided.
         properties: Delta table properties of a new table; those of a table that exists stay as they are.
 
     Raises:
-        ConfigError: a table with columns that do not fit is there already.
-        InfrastructureError: the place cannot be written.
+        ConfigError: A table with columns that do not fit is there already.
+        InfrastructureError: The place cannot be written.
     """
     wanted = _Wanted(spark, path, schema, partitions, properties or {})
     try:
@@ -149,8 +149,8 @@ def conform(rows: DataFrame, schema: StructType) -> DataFrame:
     """Return the columns and types of a schema; parts that rows of an earlier version lack have no value.
 
     Args:
-        rows: rows of a table at a version that may be older than some of its columns and types.
-        schema: the current columns.
+        rows: Rows of a table at a version that may be older than some of its columns and types.
+        schema: The current columns.
     """
     return rows.selectExpr(*fitted_columns(rows.schema, schema))
 
@@ -161,12 +161,12 @@ def small_frame(spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: 
     It goes to Spark by Arrow: rows of Python objects would start Python workers to be read.
 
     Args:
-        spark: the session.
-        rows: values by column name, one for each column; timestamps with a zone.
-        schema: the columns.
+        spark: The session.
+        rows: Values by column name, one for each column; timestamps with a zone.
+        schema: The columns.
 
     Raises:
-        ValueError: a row has other columns.
+        ValueError: A row has other columns.
     """
     # Arrow drops what it does not know, and writes null for what it lacks.
     _check_columns(rows, schema.names)
@@ -202,7 +202,7 @@ def version(spark: SparkSession, path: str) -> int:
     """Return the newest version of a Delta table.
 
     Raises:
-        SourceError: there is no such table.
+        SourceError: There is no such table.
     """
     newest = int(newest_snapshot(spark, path).version())
     if newest < 0:

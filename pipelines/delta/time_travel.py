@@ -25,10 +25,10 @@ def read_kept(spark: SparkSession, table: str, at: int, days: Sequence[date] = (
     A version is gone when Delta has cleaned its log, or `VACUUM` has removed its files.
 
     Args:
-        spark: the session.
-        table: the path of a Delta table.
-        at: the version; one below 0 was never there.
-        days: the event days, sorted, if only their rows are wanted.
+        spark: The session.
+        table: The path of a Delta table.
+        at: The version; one below 0 was never there.
+        days: The event days, sorted, if only their rows are wanted.
     """
     if at < 0:
         return None
@@ -53,9 +53,9 @@ def commit_hash(spark: SparkSession, table: str, at: int) -> str | None:
     restored and written to since has other files under the same versions.
 
     Args:
-        spark: the session.
-        table: the path of a Delta table.
-        at: the version that the commit made.
+        spark: The session.
+        table: The path of a Delta table.
+        at: The version that the commit made.
     """
     file = commit_file(spark, table, at)
     return file.sha256() if file.exists() else None

@@ -65,7 +65,7 @@ class Transaction:
         """Make sure that there is a table.
 
         Raises:
-            SourceError: there is none.
+            SourceError: There is none.
         """
         if self.version < 0:
             raise SourceError(f"{self.table}: no such table; restore it, or fix lake.root")
@@ -102,9 +102,9 @@ class Transaction:
         with whatever others write to this table meanwhile.
 
         Args:
-            source: the path of the other table.
-            at: its version.
-            days: the event days, sorted; at least one.
+            source: The path of the other table.
+            at: Its version.
+            days: The event days, sorted; at least one.
         """
         self._inner.readWholeTable()
         there = files_of(self.spark, self._snapshot_of(source, at), days)
@@ -117,7 +117,7 @@ class Transaction:
         The commit conflicts with what others write to the table only if they remove one of these files.
 
         Args:
-            partition: the values of all partition columns.
+            partition: The values of all partition columns.
         """
         snapshot = self._inner.snapshot()
         listed = listed_files(self.spark, self.table, snapshot)
@@ -162,9 +162,9 @@ class Transaction:
             Nothing if there are no such rows. Nothing is written then.
 
         Raises:
-            SourceError: the table has files by other names than those by which Spark has read them.
-            ConfigError: as `written_rows`.
-            ValueError: the change has changed the number of rows by more than it says.
+            SourceError: The table has files by other names than those by which Spark has read them.
+            ConfigError: As `written_rows`.
+            ValueError: The change has changed the number of rows by more than it says.
         """
         rows = read(self.spark, self.table, self.version)
         found = change.find(rows.select("*", F.col("_metadata.file_path").alias(FILE)))
@@ -225,9 +225,9 @@ class Transaction:
         """Give the table the columns of a version of another one, if it has others, or is yet to be made.
 
         Args:
-            source: the path of the other table.
-            at: its version.
-            properties: properties that the table has then, beside those that it has.
+            source: The path of the other table.
+            at: Its version.
+            properties: Properties that the table has then, beside those that it has.
         """
         then = json.loads(self._snapshot_of(source, at).metadata().json())["metaData"]
         now = json.loads(self._inner.metadata().json())["metaData"]
@@ -244,7 +244,7 @@ class Transaction:
         """Make sure that files of a version are there.
 
         Raises:
-            SourceError: one is gone.
+            SourceError: One is gone.
         """
         for file in files:
             if not self._file(file["path"]).exists():
@@ -275,7 +275,7 @@ class Transaction:
         """Write the files of rows that the commit adds to the table; once.
 
         Raises:
-            SourceError: there is no table, or it has not the columns of the rows.
+            SourceError: There is no table, or it has not the columns of the rows.
         """
         self.require_table()
         rows = _fitted(rows, self.table, self._inner.metadata().schemaString())
@@ -287,10 +287,10 @@ class Transaction:
         """Make sure that the written files hold only rows that the commit is to replace.
 
         Args:
-            rows: the rows that the commit replaces.
+            rows: The rows that the commit replaces.
 
         Raises:
-            ValueError: a file has other rows. Nothing is committed.
+            ValueError: A file has other rows. Nothing is committed.
         """
         actions = (self._written.apply(number) for number in range(self._written.size()))
         files = (json.loads(action.json())["add"] for action in actions)

@@ -34,13 +34,13 @@ def last_number(spark: SparkSession, table: str, snapshot: Any, application: str
     """Return the last number of an application that a version of a table has taken; None if there is none.
 
     Args:
-        spark: the session.
-        table: the path of the Delta table.
+        spark: The session.
+        table: The path of the Delta table.
         snapshot: Delta's `Snapshot` of the version.
-        application: the application's id (`txnAppId`).
+        application: The application's id (`txnAppId`).
 
     Raises:
-        SourceError: the file of one of the newest commits is empty or cut off.
+        SourceError: The file of one of the newest commits is empty or cut off.
     """
     newest = number_in_newest_commits(spark, snapshot, application)
     return last_numbers(spark, table, snapshot).get(application) if newest is None else newest
@@ -50,8 +50,8 @@ def last_numbers(spark: SparkSession, table: str, snapshot: Any) -> Mapping[str,
     """Return the last number of each application that a version of a table has taken.
 
     Args:
-        spark: the session.
-        table: the path of the Delta table.
+        spark: The session.
+        table: The path of the Delta table.
         snapshot: Delta's `Snapshot` of the version.
     """
     numbers = _followed_numbers.sum_at(spark, table, snapshot)
@@ -76,15 +76,15 @@ def number_in_newest_commits(spark: SparkSession, snapshot: Any, application: st
     """Return the last number of an application, if one of the newest commits has it.
 
     Args:
-        spark: the session.
+        spark: The session.
         snapshot: Delta's `Snapshot` of a table.
-        application: the application's id (`txnAppId`).
+        application: The application's id (`txnAppId`).
 
     Returns:
         The number; None if none of the newest commits has one, or one of them cannot be looked at.
 
     Raises:
-        SourceError: the file of one of them is empty or cut off.
+        SourceError: The file of one of them is empty or cut off.
     """
     commits = snapshot.logSegment().deltas()
     newest = commits.size() - 1
@@ -110,8 +110,8 @@ def damaged_commits(spark: SparkSession, table: str) -> list[str]:
     Only the files are looked at: of a damaged table Delta itself may not make a snapshot.
 
     Args:
-        spark: the session.
-        table: the path of a Delta table.
+        spark: The session.
+        table: The path of a Delta table.
     """
     log = f"{table}/_delta_log"
     names = sorted(name for name in HadoopFile(spark, log).names() if _COMMIT.fullmatch(name))
@@ -137,11 +137,11 @@ def number_in(commit: str, application: str) -> int | None:
     """Return the number of an application in the text of a commit; None if it has none.
 
     Args:
-        commit: a JSON object in each line.
-        application: the application's id.
+        commit: A JSON object in each line.
+        application: The application's id.
 
     Raises:
-        ValueError: the text is empty, its end is missing, or a line that was looked at is no action.
+        ValueError: The text is empty, its end is missing, or a line that was looked at is no action.
     """
     return _numbers_in(commit).get(application)
 

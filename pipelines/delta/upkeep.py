@@ -79,15 +79,15 @@ def compact(spark: SparkSession, table: str, where: str | None = None) -> Files:
     """Put small files together, without a change of the data: a stream that reads the table sees nothing.
 
     Args:
-        spark: the session.
-        table: the path of the table.
-        where: a condition on the columns by which its files are divided; without it the whole table.
+        spark: The session.
+        table: The path of the table.
+        where: A condition on the columns by which its files are divided; without it the whole table.
 
     Returns:
         The files that were put together.
 
     Raises:
-        InfrastructureError: others rewrote the same files at each try.
+        InfrastructureError: Others rewrote the same files at each try.
     """
     optimize = DeltaTable.forPath(spark, table).optimize()
     scope = optimize.where(where) if where else optimize
@@ -113,11 +113,11 @@ def vacuum(spark: SparkSession, table: str, after: timedelta, until: int | None 
     """Remove files that the table has not needed for some time, and those that no commit names.
 
     Args:
-        spark: the session.
-        table: the path of the table.
-        after: for how long a file stays that is needed by older versions only, or that no commit names: such
+        spark: The session.
+        table: The path of the table.
+        after: For how long a file stays that is needed by older versions only, or that no commit names: such
             a one, if young, may be of a commit that is under way.
-        until: remove at once what commits have removed up to this version.
+        until: Remove at once what commits have removed up to this version.
 
     Returns:
         The files that were removed.
@@ -176,15 +176,15 @@ def delete_rows(
     A table that refuses this is made to take it, and refuses again afterwards, also if it fails.
 
     Args:
-        spark: the session.
-        table: the path of the table.
-        condition: which rows, in SQL; there is one at least.
-        properties: what is kept with the table from before the first row goes.
-        stamps: gives what the commits carry.
+        spark: The session.
+        table: The path of the table.
+        condition: Which rows, in SQL; there is one at least.
+        properties: What is kept with the table from before the first row goes.
+        stamps: Gives what the commits carry.
 
     Raises:
-        StaleEpoch: a later epoch has claimed the table. No row was deleted.
-        InfrastructureError: others wrote to the table at each try.
+        StaleEpoch: A later epoch has claimed the table. No row was deleted.
+        InfrastructureError: Others wrote to the table at each try.
     """
     refuses = table_property(spark, table, APPEND_ONLY) is not None
     kept = {**properties, **({APPEND_ONLY: "false"} if refuses else {})}
@@ -208,15 +208,15 @@ def change_rows(
     fails.
 
     Args:
-        spark: the session.
-        table: the path of the table.
-        change: what changes, as one commit; a command of Delta may be called again. It conflicts with rows
+        spark: The session.
+        table: The path of the table.
+        change: What changes, as one commit; a command of Delta may be called again. It conflicts with rows
             that others add meanwhile, which a `RowChange` does not.
-        properties: what is kept with the table from before the first row changes.
-        note: kept in the commit, as `userMetadata`.
+        properties: What is kept with the table from before the first row changes.
+        note: Kept in the commit, as `userMetadata`.
 
     Raises:
-        InfrastructureError: others rewrote the same files at each try.
+        InfrastructureError: Others rewrote the same files at each try.
     """
     refuses = table_property(spark, table, APPEND_ONLY) is not None
     set_table_properties(spark, table, {**properties, **({APPEND_ONLY: "false"} if refuses else {})})

@@ -46,7 +46,7 @@ def days_that_differ(old_rules: str, new_rules: str) -> list[tuple[date, date]]:
     """Return the first and last day of each span in which two results of `zone_rules` differ.
 
     Raises:
-        ValueError: one is no result of it.
+        ValueError: One is no result of it.
     """
     both = _changes(old_rules), _changes(new_rules)
     ends = sorted({at for changes in both for at, _ in changes} | {_LAST})
@@ -62,15 +62,15 @@ def require_same_rules(spark: SparkSession, table: str, zone: str) -> str | None
     """Make sure that the days of a table were built by the current rules of the zone.
 
     Args:
-        spark: the session.
-        table: the path of a Delta table partitioned by `_event_date`.
-        zone: the zone of its days.
+        spark: The session.
+        table: The path of a Delta table partitioned by `_event_date`.
+        zone: The zone of its days.
 
     Returns:
         The current rules, if the table does not keep them.
 
     Raises:
-        SourceError: they were not.
+        SourceError: They were not.
     """
     stored_rules, current_rules = table_property(spark, table, ZONE_RULES), zone_rules(spark, zone)
     if stored_rules == current_rules:
@@ -98,7 +98,7 @@ def keep_rules(spark: SparkSession, table: str, zone: str) -> None:
     """Keep the current rules of the zone with a table of event days.
 
     Raises:
-        SourceError: days of it were made by others. The table is as it was.
+        SourceError: Days of it were made by others. The table is as it was.
     """
     if rules := require_same_rules(spark, table, zone):
         set_table_property(spark, table, ZONE_RULES, rules)

@@ -29,12 +29,12 @@ class Clusters:
     """The clusters of jobs.
 
     Attributes:
-        runtime: the version of the Databricks runtime.
-        node_type: the type of all nodes.
-        workers: their number at least.
-        most_workers: their number at most; None for a fixed number.
-        partitions: of the topic, which limit those of each ingest; None if unknown.
-        files: the folder with `jobs`, `conf`, `data_contracts`, the wheel, and in `jars` Oncelake's jar.
+        runtime: The version of the Databricks runtime.
+        node_type: The type of all nodes.
+        workers: Their number at least.
+        most_workers: Their number at most; None for a fixed number.
+        partitions: Of the topic, which limit those of each ingest; None if unknown.
+        files: The folder with `jobs`, `conf`, `data_contracts`, the wheel, and in `jars` Oncelake's jar.
     """
 
     runtime: str
@@ -49,7 +49,7 @@ def databricks_files(pods: Pods, clusters: Clusters) -> list[DeploymentFile]:
     """Return a file for each job.
 
     Raises:
-        ConfigError: ingest would have more workers than the topic has partitions.
+        ConfigError: Ingest would have more workers than the topic has partitions.
     """
     most = clusters.most_workers or clusters.workers
     if clusters.partitions is not None and most > clusters.partitions:

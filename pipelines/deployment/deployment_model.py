@@ -39,9 +39,9 @@ class StreamProcess:
     """A process that runs a stream: of ingest there is one for each cluster.
 
     Attributes:
-        stream: the stream.
-        cluster: the cluster that it reads, by its name; None for the first, or for all of them.
-        port: what is added to `metrics.port`.
+        stream: The stream.
+        cluster: The cluster that it reads, by its name; None for the first, or for all of them.
+        port: What is added to `metrics.port`.
     """
 
     stream: Stream
@@ -70,10 +70,10 @@ class Described:
     """A pipeline, as its files describe it.
 
     Attributes:
-        config: its configuration. Where a file names a variable there is a stand-in, which is never written.
-        contract: its contract.
-        raw: its settings by their dotted keys, as they are in the files.
-        files: the files that a job of it reads, by their paths below the project's folder; of YAML files
+        config: Its configuration. Where a file names a variable there is a stand-in, which is never written.
+        contract: Its contract.
+        raw: Its settings by their dotted keys, as they are in the files.
+        files: The files that a job of it reads, by their paths below the project's folder; of YAML files
             their values alone.
     """
 
@@ -128,7 +128,7 @@ class Described:
         """Return the variable that a setting is, as a whole; None if it names none.
 
         Raises:
-            ConfigError: a variable is a part of the setting, which those who read the files cannot replace.
+            ConfigError: A variable is a part of the setting, which those who read the files cannot replace.
         """
         text = self.raw.get(key, "")
         names = variables_in(text)
@@ -143,7 +143,7 @@ class Described:
         """Make sure that settings which decide what is written are in the files themselves.
 
         Raises:
-            ConfigError: one of them is in an environment variable.
+            ConfigError: One of them is in an environment variable.
         """
         for key in keys:
             if names := variables_in(self.raw.get(key, "")):
@@ -156,7 +156,7 @@ class Described:
         """Return a setting of `spark.conf`; None if there is none.
 
         Raises:
-            ConfigError: it is in an environment variable.
+            ConfigError: It is in an environment variable.
         """
         self.require_known(f"spark.conf.{name}")
         return self.config.spark.conf.get(name)
@@ -165,7 +165,7 @@ class Described:
         """Return a number of `spark.conf`; None if there is none.
 
         Raises:
-            ConfigError: it is in an environment variable, or no number.
+            ConfigError: It is in an environment variable, or no number.
         """
         text = self.spark_setting(name)
         if text is not None and not _NUMBER.fullmatch(text):
@@ -187,14 +187,14 @@ def describe(name: str, *, env: str, conf_dir: Path, contracts_dir: Path) -> Des
     """Read and check what is said of a pipeline, without the environment of this process.
 
     Args:
-        name: the pipeline.
-        env: the environment, a folder of `conf_dir`.
-        conf_dir: the folder of configuration.
-        contracts_dir: the folder of contracts.
+        name: The pipeline.
+        env: The environment, a folder of `conf_dir`.
+        conf_dir: The folder of configuration.
+        contracts_dir: The folder of contracts.
 
     Raises:
-        ConfigError: the configuration is refused, or has a secret in a file.
-        ContractError: the contract is refused.
+        ConfigError: The configuration is refused, or has a secret in a file.
+        ContractError: The contract is refused.
     """
     if not _PLAIN.fullmatch(env):
         raise ConfigError(f"--env {env}: expected letters, digits, '.', '_' and '-'; rename the folder")

@@ -19,8 +19,8 @@ class DeploymentFile:
     """A file.
 
     Attributes:
-        name: its name in the folder.
-        text: what is in it.
+        name: Its name in the folder.
+        text: What is in it.
     """
 
     name: str
@@ -48,9 +48,9 @@ def yaml_file(name: str, comments: Sequence[str], documents: Sequence[Document])
     """Return a file of YAML.
 
     Args:
-        name: its name.
-        comments: paragraphs at its beginning.
-        documents: plain values; all texts are quoted as YAML needs it.
+        name: Its name.
+        comments: Paragraphs at its beginning.
+        documents: Plain values; all texts are quoted as YAML needs it.
     """
     parts = [
         yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=_WIDTH, allow_unicode=True)

@@ -32,14 +32,14 @@ class Workers:
 
     Attributes:
         kind: `StatefulSet` or `Deployment`.
-        name: the object whose pods are the workers of a Spark cluster, one executor in each.
-        partitions: of the topic; of several clusters, of all together.
-        rate_in: records that come each second.
-        rate_out: records that one executor processes each second.
-        catch_up: how long it may take until a backlog is worked off.
-        cooldown: how long a smaller number must do until executors end.
-        most: executors at most; None for as many as there are partitions.
-        clusters: how many clusters have a backlog.
+        name: The object whose pods are the workers of a Spark cluster, one executor in each.
+        partitions: Of the topic; of several clusters, of all together.
+        rate_in: Records that come each second.
+        rate_out: Records that one executor processes each second.
+        catch_up: How long it may take until a backlog is worked off.
+        cooldown: How long a smaller number must do until executors end.
+        most: Executors at most; None for as many as there are partitions.
+        clusters: How many clusters have a backlog.
     """
 
     kind: str
@@ -58,9 +58,9 @@ class Scale:
     """How many executors there are.
 
     Attributes:
-        least: the fewest that process more than comes.
-        most: at most.
-        threshold: records of the backlog of a cluster for each of them.
+        least: The fewest that process more than comes.
+        most: At most.
+        threshold: Records of the backlog of a cluster for each of them.
     """
 
     least: int
@@ -79,7 +79,7 @@ def scale_of(workers: Workers) -> Scale:
     backlog, so the threshold is a k-th of that.
 
     Raises:
-        ConfigError: the figures contradict each other, or a limit.
+        ConfigError: The figures contradict each other, or a limit.
     """
     if workers.cooldown < SHORTEST_COOLDOWN:
         raise ConfigError(
@@ -113,12 +113,12 @@ def keda_files(pods: Pods, workers: Workers | None) -> list[DeploymentFile]:
     """Return the files for KEDA.
 
     Args:
-        pods: of the pipeline.
-        workers: executors to scale; None to run the streams to the end of the backlog, and not at all without
+        pods: Of the pipeline.
+        workers: Executors to scale; None to run the streams to the end of the backlog, and not at all without
             one.
 
     Raises:
-        ConfigError: the backlog cannot be seen by KEDA, or a limit is not kept.
+        ConfigError: The backlog cannot be seen by KEDA, or a limit is not kept.
     """
     sources = pods.described.asked
     if workers is None and len(sources) > 1:
@@ -215,9 +215,9 @@ def _trigger(pods: Pods, config: PipelineConfig, threshold: int) -> dict[str, An
     """Return the trigger of a cluster.
 
     Args:
-        pods: of the pipeline.
-        config: the configuration of the cluster's source.
-        threshold: records of its backlog for each executor, or run.
+        pods: Of the pipeline.
+        config: The configuration of the cluster's source.
+        threshold: Records of its backlog for each executor, or run.
     """
     described, kafka = pods.described, config.kafka
     options, servers, topic = kafka.options, kafka.setting("bootstrap_servers"), kafka.setting("topic")

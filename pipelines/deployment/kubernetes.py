@@ -33,7 +33,7 @@ def kubernetes_files(pods: Pods) -> list[DeploymentFile]:
     """Return the files for Kubernetes.
 
     Raises:
-        ConfigError: the configuration does not fit into a ConfigMap, or a setting cannot be read here.
+        ConfigError: The configuration does not fit into a ConfigMap, or a setting cannot be read here.
     """
     processes = pods.described.processes
     streams = [document for each in processes for document in _stream(pods, each)]
@@ -163,11 +163,11 @@ def job_spec(
     """Return a job that is tried again as long as that may help.
 
     Args:
-        pods: of the pipeline.
-        part: what it is.
-        containers: run one after the other.
-        permanent: exit codes that are not tried again.
-        within_s: seconds that all attempts together have.
+        pods: Of the pipeline.
+        part: What it is.
+        containers: Run one after the other.
+        permanent: Exit codes that are not tried again.
+        within_s: Seconds that all attempts together have.
     """
     *before, last = containers
     spec: dict[str, Any] = {"restartPolicy": "Never"}

@@ -37,9 +37,9 @@ class Place:
     """Where the jobs of a pipeline run.
 
     Attributes:
-        image: the image with Oncelake.
-        home: the project's folder in it.
-        secret: the Kubernetes secret that has each environment variable under its name.
+        image: The image with Oncelake.
+        home: The project's folder in it.
+        secret: The Kubernetes secret that has each environment variable under its name.
     """
 
     image: str = f"registry.example.internal/oncelake:{__version__}"
@@ -52,8 +52,8 @@ class Pods:
     """Makes the parts of the pods of a pipeline.
 
     Attributes:
-        described: the pipeline.
-        place: where they run.
+        described: The pipeline.
+        place: Where they run.
     """
 
     described: Described
@@ -94,8 +94,8 @@ class Pods:
         """Return the options of a job.
 
         Args:
-            more: options of its own.
-            home: the folder with `conf` and `data_contracts`; None for that of the image.
+            more: Options of its own.
+            home: The folder with `conf` and `data_contracts`; None for that of the image.
         """
         config, home = self.described.config, self.place.home if home is None else home
         folders = ["--conf-dir", f"{home}/conf", "--contracts-dir", f"{home}/data_contracts"]
@@ -154,8 +154,8 @@ class Pods:
         """Return the template of pods; they are replaced when the configuration changes.
 
         Args:
-            component: what they are.
-            spec: containers, and how pods are restarted.
+            component: What they are.
+            spec: Containers, and how pods are restarted.
         """
         return {
             "metadata": {
@@ -176,7 +176,7 @@ class Pods:
         """Return what must be there before any pod: configuration, account, network.
 
         Raises:
-            ConfigError: the files of the pipeline do not fit into a ConfigMap.
+            ConfigError: The files of the pipeline do not fit into a ConfigMap.
         """
         files = self.described.files
         if sum(len(text.encode()) for text in files.values()) > _MOST_BYTES - 4096:
@@ -290,8 +290,8 @@ def failing_for_good(containers: Sequence[str], codes: Sequence[int]) -> dict[st
     """Return the policy of a Job that does not try again what gives the same result.
 
     Args:
-        containers: the names of the containers that may end so.
-        codes: the exit codes of a failure that another try does not change.
+        containers: The names of the containers that may end so.
+        codes: The exit codes of a failure that another try does not change.
     """
     rules: list[dict[str, Any]] = [
         {

@@ -48,8 +48,8 @@ def airflow_files(described: Described, home: str) -> list[DeploymentFile]:
     """Return the DAG of a pipeline.
 
     Args:
-        described: the pipeline.
-        home: the project's folder on the worker.
+        described: The pipeline.
+        home: The project's folder on the worker.
     """
     name, zone = described.config.name, described.contract.day_time_zone
     text = _with(
@@ -75,9 +75,9 @@ def systemd_files(
     """Return the units of a pipeline: services for its streams, timers for the night and for upkeep.
 
     Args:
-        described: the pipeline.
-        home: the project's folder on the machine.
-        together: further pipelines whose streams run in one service with those of this one, by `oncelake
+        described: The pipeline.
+        home: The project's folder on the machine.
+        together: Further pipelines whose streams run in one service with those of this one, by `oncelake
             run`; None for a service for each stream.
     """
     place = _Place(home, described.config.env)
@@ -126,8 +126,8 @@ def cron_files(described: Described, home: str) -> list[DeploymentFile]:
     """Return the crontab of a pipeline: its night, its upkeep, and a look at its lag.
 
     Args:
-        described: the pipeline.
-        home: the project's folder on the machine.
+        described: The pipeline.
+        home: The project's folder on the machine.
     """
     name = described.config.name
     nightly, maintain = (
@@ -175,7 +175,7 @@ def _with(file: str, parts: Sequence[_Replaced]) -> str:
     """Return a file of `deploy/` with parts replaced.
 
     Raises:
-        ConfigError: a part is not there: this copy of Oncelake does not fit together.
+        ConfigError: A part is not there: this copy of Oncelake does not fit together.
     """
     text = resource(file).read_text(encoding="utf-8")
     for part in parts:

@@ -41,9 +41,9 @@ class Executors:
     """How many executors applications have.
 
     Attributes:
-        instances: of each application; None for `spark.executor.instances`, else two.
-        partitions: of the topic, which limit those of each ingest; None if unknown.
-        account: the service account of drivers, which may create pods.
+        instances: Of each application; None for `spark.executor.instances`, else two.
+        partitions: Of the topic, which limit those of each ingest; None if unknown.
+        account: The service account of drivers, which may create pods.
     """
 
     instances: int | None = None
@@ -55,7 +55,7 @@ def spark_operator_files(pods: Pods, executors: Executors) -> list[DeploymentFil
     """Return the files for the Spark Operator.
 
     Raises:
-        ConfigError: ingest would have more executors than the topic has partitions.
+        ConfigError: Ingest would have more executors than the topic has partitions.
     """
     streams: list[Document] = [
         {
@@ -107,10 +107,10 @@ def _application(
     """Return the application of a job.
 
     Args:
-        pods: of the pipeline.
-        job: the job.
-        executors: how many it has.
-        process: which process of a stream it is; None if it is none.
+        pods: Of the pipeline.
+        job: The job.
+        executors: How many it has.
+        process: Which process of a stream it is; None if it is none.
     """
     described, home = pods.described, pods.place.home
     secrets = {name: {"name": pods.place.secret, "key": name} for name in described.variables}
@@ -155,8 +155,8 @@ def _dynamic_allocation(pods: Pods, most: int | None) -> dict[str, Any]:
     """Return what the configuration says of dynamic allocation; nothing if it is off.
 
     Args:
-        pods: of the pipeline.
-        most: executors that have something to do; None if unknown.
+        pods: Of the pipeline.
+        most: Executors that have something to do; None if unknown.
     """
     described = pods.described
     if (described.spark_setting(f"{_DYNAMIC}.enabled") or "false").lower() != "true":

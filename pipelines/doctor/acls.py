@@ -27,13 +27,13 @@ class Acl:
     """An operation that the user of a job must be allowed.
 
     Attributes:
-        job: the job or command.
-        resource: the kind of resource.
-        name: its name, or the beginning of its name.
-        operation: what must be allowed.
-        servers: the cluster, by its address.
-        is_prefix: whether the name is the beginning of names.
-        optional: what the job lacks without it; None if it fails.
+        job: The job or command.
+        resource: The kind of resource.
+        name: Its name, or the beginning of its name.
+        operation: What must be allowed.
+        servers: The cluster, by its address.
+        is_prefix: Whether the name is the beginning of names.
+        optional: What the job lacks without it; None if it fails.
     """
 
     job: str

@@ -47,9 +47,9 @@ def refused_arguments(
     """Yield what is refused of an expectation, each mistake once, with its place in the expectation.
 
     Args:
-        errors: what pydantic says.
-        config: the expectation, in the JSON of Great Expectations.
-        known: the arguments that it has.
+        errors: What pydantic says.
+        config: The expectation, in the JSON of Great Expectations.
+        known: The arguments that it has.
     """
     by_location: dict[tuple[int | str, ...], list[Error]] = {}
     for error in errors:

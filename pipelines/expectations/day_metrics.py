@@ -42,10 +42,10 @@ def figures(
     """Return the figures of each day, also of days without rows.
 
     Args:
-        rows: rows of the batch layer.
-        contract: names the event time and its zone.
-        days: the days.
-        names: which figures, beside `rows` and `hours_without_events`.
+        rows: Rows of the batch layer.
+        contract: Names the event time and its zone.
+        days: The days.
+        names: Which figures, beside `rows` and `hours_without_events`.
 
     Returns:
         By day the figures by name. A day without rows has 0 rows, all its hours without events, and of

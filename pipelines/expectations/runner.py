@@ -94,7 +94,7 @@ def refuse_unfit(contract: DataContract) -> None:
     """See to it that Great Expectations knows every expectation that people wrote, and its arguments.
 
     Raises:
-        ConfigError: it does not; the message has the place.
+        ConfigError: It does not; the message has the place.
     """
     refusals = [
         f"{own.place}: {reason}" for own in contract.expectations for reason in _unfit(dict(own.config))
@@ -135,11 +135,11 @@ def expectation_checks(
     """Validate the rows of some days against the pipeline's suites.
 
     Args:
-        rows: rows of the batch layer of these days, best cached.
-        pipeline: the pipeline's name, after which suites and checkpoints are called.
-        contract: the rules, and the expectations that people wrote.
-        days: the days that get a verdict each. Of a day without rows only figures are asked.
-        examples: how many unexpected values to keep; with 0 nothing that could be a value is kept.
+        rows: Rows of the batch layer of these days, best cached.
+        pipeline: The pipeline's name, after which suites and checkpoints are called.
+        contract: The rules, and the expectations that people wrote.
+        days: The days that get a verdict each. Of a day without rows only figures are asked.
+        examples: How many unexpected values to keep; with 0 nothing that could be a value is kept.
     """
     began = time.monotonic()
     suites = suites_of(contract)
@@ -200,10 +200,10 @@ class _Checkpoints:
         """Run one checkpoint.
 
         Args:
-            suite: what is asked.
-            frame: of what.
-            expectations: which of the suite's.
-            brief: ask only whether they hold, which takes one pass for all together; else each that
+            suite: What is asked.
+            frame: Of what.
+            expectations: Which of the suite's.
+            brief: Ask only whether they hold, which takes one pass for all together; else each that
                 looks at single rows takes a pass of its own, to fetch what it did not expect.
 
         Returns:

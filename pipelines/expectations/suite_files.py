@@ -42,7 +42,7 @@ def own_expectations(conf_dir: Path, pipeline: str, contract: DataContract) -> t
     """Return what people wrote into a pipeline's suites; nothing where there are no files.
 
     Raises:
-        ConfigError: a file is no suite of that name, an expectation asks for a column that there is not, or
+        ConfigError: A file is no suite of that name, an expectation asks for a column that there is not, or
             one that was generated has been edited.
     """
     handwritten = []
@@ -74,7 +74,7 @@ def outdated_suites(conf_dir: Path, pipeline: str, contract: DataContract) -> li
     """Return the files of a pipeline's suites that are missing, or lack what the contract asks for today.
 
     Raises:
-        ConfigError: a file cannot be taken, see `own_expectations`.
+        ConfigError: A file cannot be taken, see `own_expectations`.
     """
     return [path for path, _ in _outdated(conf_dir, pipeline, contract)]
 
@@ -86,7 +86,7 @@ def write_suites(conf_dir: Path, pipeline: str, contract: DataContract) -> list[
         The files that were written.
 
     Raises:
-        ConfigError: a file cannot be taken, see `own_expectations`, or cannot be written.
+        ConfigError: A file cannot be taken, see `own_expectations`, or cannot be written.
     """
     written = []
     for path, text in list(_outdated(conf_dir, pipeline, contract)):
@@ -193,7 +193,7 @@ def _parsed(text: str) -> Any:
     """Return what a text in JSON says.
 
     Raises:
-        ValueError: it is none, or says what no expectation can; the message says what.
+        ValueError: It is none, or says what no expectation can; the message says what.
     """
     try:
         document = json.loads(text, parse_constant=_no_number, parse_float=_finite, parse_int=_whole)

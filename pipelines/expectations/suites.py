@@ -64,7 +64,7 @@ def refuse_unknown_columns(own: OwnExpectation, contract: DataContract) -> None:
     """See to it that an expectation asks of columns that there are, and of figures what they can be.
 
     Raises:
-        ConfigError: it names a column that the contract does not have, or a figure that there is not; or it
+        ConfigError: It names a column that the contract does not have, or a figure that there is not; or it
             bounds a percentage by what is none.
     """
     columns = {*contract.columns, *contract.key_names, EVENT_DATE, *ORIGIN}

@@ -41,11 +41,11 @@ class _Part:
     """A part of a schema.
 
     Attributes:
-        schema: as Spark gets it.
-        shown: makes of SQL for what Spark has read SQL for what is meant; None where they are the same.
-        broken: makes of it an SQL condition that is true if a text in it is not UTF-8; None without texts.
-        is_scalar: whether it holds no others.
-        parts: how many parts it has, with those of the types that it names.
+        schema: As Spark gets it.
+        shown: Makes of SQL for what Spark has read SQL for what is meant; None where they are the same.
+        broken: Makes of it an SQL condition that is true if a text in it is not UTF-8; None without texts.
+        is_scalar: Whether it holds no others.
+        parts: How many parts it has, with those of the types that it names.
     """
 
     schema: Any
@@ -59,7 +59,7 @@ def as_read(text: str, payload: str) -> str:
     """Return SQL for what Spark reads: a struct of value and mark; without a mark it cannot be read.
 
     Args:
-        text: the writer's schema.
+        text: The writer's schema.
         payload: SQL for the bytes.
     """
     wrapped = {
@@ -78,8 +78,8 @@ def as_json(text: str, read: str) -> str:
     """Return SQL for the JSON text `{"r": VALUE}`; null if the bytes are not one value of the schema.
 
     Args:
-        text: the writer's schema.
-        read: a column made by `as_read`.
+        text: The writer's schema.
+        read: A column made by `as_read`.
     """
     shown = _root(text).shown
     value = f"{read}.{VALUE}"
@@ -91,9 +91,9 @@ def has_broken_text(text: str, read: str, document: str) -> str:
     """Return an SQL condition that is true if a text of a value is not UTF-8.
 
     Args:
-        text: the writer's schema.
-        read: a column made by `as_read`.
-        document: a column made by `as_json`; the texts are looked at only if it holds a sign for what could
+        text: The writer's schema.
+        read: A column made by `as_read`.
+        document: A column made by `as_json`; the texts are looked at only if it holds a sign for what could
             not be written.
     """
     broken = _root(text).broken

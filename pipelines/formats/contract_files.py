@@ -10,6 +10,6 @@ def load_contract(path: Path) -> DataContract:
     """Read and check a contract; see `pipelines.contracts.contract.read_contract`.
 
     Raises:
-        ContractError: the file is missing or breaks the standard or a need of Oncelake.
+        ContractError: The file is missing or breaks the standard or a need of Oncelake.
     """
     return read_contract(path, FORMATS)

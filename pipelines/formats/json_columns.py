@@ -57,7 +57,7 @@ class JsonColumns:
     """Reads a document and what it refers to within itself.
 
     Args:
-        document: as parsed JSON.
+        document: As parsed JSON.
     """
 
     def __init__(self, document: Any) -> None:
@@ -68,8 +68,8 @@ class JsonColumns:
         """Return the type of a part, and whether it may be null.
 
         Args:
-            node: the part.
-            seen: the references that led to it.
+            node: The part.
+            seen: The references that led to it.
         """
         return self._kind(node, seen), self._may_be_null(node, seen)
 
@@ -164,7 +164,7 @@ class JsonColumns:
         """Return what a reference within the document leads to; None if it leads elsewhere.
 
         Raises:
-            ValueError: too many were followed: a few that fork again and again have no end in practice.
+            ValueError: Too many were followed: a few that fork again and again have no end in practice.
         """
         self._followed += 1
         if self._followed > _MOST_FOLLOWED:

@@ -44,14 +44,14 @@ def producer_changes(contract: DataContract, schema: WriterSchema) -> list[Chang
     """Return what of a contract producers break who write by a schema, and what is only worth knowing.
 
     Args:
-        contract: a contract whose values name schemas.
-        schema: what producers write by.
+        contract: A contract whose values name schemas.
+        schema: What producers write by.
 
     Returns:
         In the order of the contract; what fits is not listed. No change breaks anybody but producers.
 
     Raises:
-        ContractError: the schema stands for no columns, or Spark cannot read by it.
+        ContractError: The schema stands for no columns, or Spark cannot read by it.
     """
     kind = format_of(contract).schema_kind
     if schema.kind != kind:

@@ -17,7 +17,7 @@ def columns_of(schema: WriterSchema) -> StructType:
     """Return the columns that a schema stands for; one that may be null or left out is nullable.
 
     Args:
-        schema: of the kind `AVRO` or `JSON`, with all that it refers to.
+        schema: Of the kind `AVRO` or `JSON`, with all that it refers to.
 
     Returns:
         The columns, in the order of the schema. What a schema of JSON does not say, or says in another way
@@ -25,7 +25,7 @@ def columns_of(schema: WriterSchema) -> StructType:
         whole, has no columns.
 
     Raises:
-        ContractError: its values are no objects, or it cannot be read by.
+        ContractError: Its values are no objects, or it cannot be read by.
     """
     place = f"schema {schema.id} of the registry"
     try:

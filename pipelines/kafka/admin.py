@@ -23,9 +23,9 @@ class Admin:
     """An admin client in the session's JVM.
 
     Attributes:
-        jvm: the JVM, for the client's arguments.
-        client: the client, a Java object.
-        timeout_ms: how long to wait for an answer.
+        jvm: The JVM, for the client's arguments.
+        client: The client, a Java object.
+        timeout_ms: How long to wait for an answer.
     """
 
     jvm: Any
@@ -36,7 +36,7 @@ class Admin:
         """Return what a question is answered with.
 
         Raises:
-            Py4JJavaError: the cluster refuses, or does not answer in time.
+            Py4JJavaError: The cluster refuses, or does not answer in time.
         """
         return future.get(self.timeout_ms, self.jvm.java.util.concurrent.TimeUnit.MILLISECONDS)
 
@@ -44,11 +44,11 @@ class Admin:
         """Return what the cluster says of a topic, as Kafka's own `TopicDescription`.
 
         Args:
-            topic: the topic.
+            topic: The topic.
             options: Kafka's own `DescribeTopicsOptions`, if there are any.
 
         Raises:
-            Py4JJavaError: there is no such topic, or the cluster refuses, or does not answer in time.
+            Py4JJavaError: There is no such topic, or the cluster refuses, or does not answer in time.
         """
         names = self.jvm.java.util.Collections.singletonList(topic)
         return self.get(self.client.describeTopics(names, *options).allTopicNames()).get(topic)
@@ -59,12 +59,12 @@ def admin_client(spark: SparkSession, kafka: KafkaConfig) -> Iterator[Admin]:
     """Yield an admin client for some questions; closed afterwards.
 
     Args:
-        spark: the session, whose JVM has the Kafka client.
-        kafka: the address, its options, and how long to wait.
+        spark: The session, whose JVM has the Kafka client.
+        kafka: The address, its options, and how long to wait.
 
     Raises:
-        ConfigError: the client refuses its settings; or the cluster refuses login, certificate or rights.
-        InfrastructureError: a question was not answered, or the cluster's name is not found.
+        ConfigError: The client refuses its settings; or the cluster refuses login, certificate or rights.
+        InfrastructureError: A question was not answered, or the cluster's name is not found.
     """
     jvm: Any = spark.sparkContext._jvm
     timeout_ms = kafka.connect_timeout // timedelta(milliseconds=1)

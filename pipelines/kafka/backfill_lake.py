@@ -73,7 +73,7 @@ class SparkBackfillLake(SparkIngestState, SystemClock):
     """The same of a lake, see `BackfillLake`.
 
     Attributes:
-        whole: the pipeline with all of its clusters; `pipeline` is that of the cluster that is read.
+        whole: The pipeline with all of its clusters; `pipeline` is that of the cluster that is read.
     """
 
     whole: Pipeline

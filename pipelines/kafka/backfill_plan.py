@@ -21,11 +21,11 @@ class BackfillSpan:
     """What was asked for: records by the time at which they were sent, or by their offsets.
 
     Attributes:
-        since: from the first record of each partition that was sent at this moment or later; None: from the
+        since: From the first record of each partition that was sent at this moment or later; None: from the
             first that Kafka has.
-        until: up to the first record that was sent at this moment or later; None: up to where ingest goes on.
-        offsets: by partition, if offsets were asked for.
-        cluster: the cluster that has them; None for the first.
+        until: Up to the first record that was sent at this moment or later; None: up to where ingest goes on.
+        offsets: By partition, if offsets were asked for.
+        cluster: The cluster that has them; None for the first.
     """
 
     since: datetime | None = None
@@ -39,12 +39,12 @@ class PartitionPlan:
     """What is to be read of a partition.
 
     Attributes:
-        span: the offsets that were asked for.
-        lack: what bronze lacks of those that Kafka has, below where ingest goes on.
-        gone: what it lacks of those that Kafka no longer has, without `audit.known_gaps`.
-        left_to_ingest: how many of the offsets that Kafka has ingest will read itself.
-        removed: offsets that retention has removed from bronze, which stay out.
-        first: the first offset in bronze: what lies before it is read from its end. If bronze has none,
+        span: The offsets that were asked for.
+        lack: What bronze lacks of those that Kafka has, below where ingest goes on.
+        gone: What it lacks of those that Kafka no longer has, without `audit.known_gaps`.
+        left_to_ingest: How many of the offsets that Kafka has ingest will read itself.
+        removed: Offsets that retention has removed from bronze, which stay out.
+        first: The first offset in bronze: what lies before it is read from its end. If bronze has none,
             where ingest goes on; or, if it had some and lost them, the first of those.
     """
 
@@ -62,13 +62,13 @@ def plan_backfill(lake: BackfillLake, asked: BackfillSpan) -> dict[int, Partitio
     Where ingest goes on is looked up before bronze, so that bronze has what lies below.
 
     Args:
-        lake: what bronze and Kafka say.
-        asked: what was asked for.
+        lake: What bronze and Kafka say.
+        asked: What was asked for.
 
     Raises:
-        ConfigError: the topic has no such partition; or a gap would be left before the first record in
+        ConfigError: The topic has no such partition; or a gap would be left before the first record in
             bronze, or behind the last one, where neither ingest nor the seal would see it.
-        InfrastructureError: the cluster does not answer.
+        InfrastructureError: The cluster does not answer.
     """
     topic = lake.topic
     if unknown := sorted(number for number in asked.offsets if number >= topic.partitions):
@@ -106,8 +106,8 @@ def gone_of(lake: BackfillLake, deleted: Mapping[int, range]) -> dict[int, Missi
     """Return what bronze lacks of offsets that Kafka no longer has, without `audit.known_gaps`.
 
     Args:
-        lake: what bronze says.
-        deleted: the offsets, by partition.
+        lake: What bronze says.
+        deleted: The offsets, by partition.
 
     Returns:
         By partition; those of which it lacks none are left out.
@@ -140,12 +140,12 @@ class Bounds:
     """Offsets that were asked for of a partition, and what divides them.
 
     Attributes:
-        span: what was asked for.
-        available: what Kafka has.
-        continues: where ingest goes on.
-        held: the first to the last offset in bronze; None if there is none.
-        has_removed: whether retention has removed what lay before them.
-        lost: what ingest had read behind them, and bronze lacks; None if nothing.
+        span: What was asked for.
+        available: What Kafka has.
+        continues: Where ingest goes on.
+        held: The first to the last offset in bronze; None if there is none.
+        has_removed: Whether retention has removed what lay before them.
+        lost: What ingest had read behind them, and bronze lacks; None if nothing.
     """
 
     span: range
@@ -213,11 +213,11 @@ def _by_time(
     A moment before the first record that Kafka has may be one of which Kafka has deleted records.
 
     Args:
-        lake: what bronze says.
-        asked: the moments.
-        available: the offsets that Kafka has.
-        starts: by partition, the first offset since the first moment; -1 if there is none.
-        stops: the same of the second.
+        lake: What bronze says.
+        asked: The moments.
+        available: The offsets that Kafka has.
+        starts: By partition, the first offset since the first moment; -1 if there is none.
+        stops: The same of the second.
     """
     spans: dict[int, range] = {}
     unproven: dict[int, range] = {}
@@ -235,9 +235,9 @@ def sent_within(available: range, start: int | None, stop: int | None) -> range:
     """Return the offsets of a partition between two moments.
 
     Args:
-        available: the offsets that Kafka has.
-        start: the first offset since the first moment, -1 if there is none; None if no moment was named.
-        stop: the same of the second.
+        available: The offsets that Kafka has.
+        start: The first offset since the first moment, -1 if there is none; None if no moment was named.
+        stop: The same of the second.
     """
     first = available.start if start is None else start
     end = available.stop if stop is None else stop
@@ -248,7 +248,7 @@ def _require_no_gap(config: PipelineConfig, plans: Mapping[int, Bounds]) -> None
     """Refuse to leave a gap at an end of bronze, but for one that is known.
 
     Raises:
-        ConfigError: there would be one; the message has the offsets that leave none.
+        ConfigError: There would be one; the message has the offsets that leave none.
     """
     found, needed = list[str](), list[str]()
     for number, bounds in plans.items():

@@ -53,10 +53,10 @@ class BackfillProgress:
     """How far a backfill is.
 
     Attributes:
-        done: offsets that were read.
-        total: offsets that are to be read.
-        records: records that were appended to bronze.
-        elapsed_s: seconds since the first chunk was begun.
+        done: Offsets that were read.
+        total: Offsets that are to be read.
+        records: Records that were appended to bronze.
+        elapsed_s: Seconds since the first chunk was begun.
     """
 
     done: int
@@ -101,10 +101,10 @@ def copy_missing(
     """Append to bronze what it lacks of some offsets; see `pipelines.steps.backfill.backfill`.
 
     Args:
-        source: what is read and written.
-        hold: holds the lease of backfills; None in its place for a dry run.
-        asked: which records.
-        tell: is told how far the run is.
+        source: What is read and written.
+        hold: Holds the lease of backfills; None in its place for a dry run.
+        asked: Which records.
+        tell: Is told how far the run is.
     """
     # Before the plan: what retention removes afterwards must not come back.
     whole_from = source.whole_from()
@@ -123,9 +123,9 @@ class BackfillRun(Generic[Records]):
     """One run, and how far it is.
 
     Args:
-        source: what it reads and writes.
-        plan: what is to be read of each partition.
-        tell: is told how far it is.
+        source: What it reads and writes.
+        plan: What is to be read of each partition.
+        tell: Is told how far it is.
     """
 
     def __init__(
@@ -162,8 +162,8 @@ class BackfillRun(Generic[Records]):
         """Append chunk after chunk, no faster than it may.
 
         Args:
-            lease: the lease of backfills.
-            whole_from: what bronze said before the run was planned of the first day that retention has left.
+            lease: The lease of backfills.
+            whole_from: What bronze said before the run was planned of the first day that retention has left.
         """
         if not self._ranges:
             return

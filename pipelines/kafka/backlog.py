@@ -138,9 +138,9 @@ def backlog(pipeline: Pipeline) -> Backlog:
     """Return what of the topic ingest has not read.
 
     Raises:
-        ConfigError: there is no such topic.
-        SourceError: the checkpoint was reset, and bronze has offsets that Kafka has not.
-        InfrastructureError: the cluster does not answer.
+        ConfigError: There is no such topic.
+        SourceError: The checkpoint was reset, and bronze has offsets that Kafka has not.
+        InfrastructureError: The cluster does not answer.
     """
     spark, kafka = pipeline.spark, pipeline.config.kafka
     # Before Kafka is asked, so that nothing counts as read that is not there yet.

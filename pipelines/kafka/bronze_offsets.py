@@ -12,7 +12,7 @@ def bronze_of_topic(pipeline: Pipeline, at: int | None = None) -> DataFrame:
 
     Args:
         pipeline: The pipeline.
-        at: the version of bronze, if not the newest.
+        at: The version of bronze, if not the newest.
     """
     bronze = read(pipeline.spark, pipeline.table("bronze"), at)
     return bronze.where(F.col("_topic") == pipeline.config.kafka.source_topic)

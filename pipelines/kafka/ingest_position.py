@@ -55,14 +55,14 @@ def checkpoint_mismatch(state: IngestState, files: QueryFiles) -> str | None:
     offset behind the last record of bronze was one, or the marker of a transaction, Kafka is asked.
 
     Args:
-        state: what is known of ingest.
-        files: what the checkpoint says.
+        state: What is known of ingest.
+        files: What the checkpoint says.
 
     Returns:
         What is wrong, in words; None if they match.
 
     Raises:
-        InfrastructureError: the cluster does not answer.
+        InfrastructureError: The cluster does not answer.
     """
     known = _known(state, files)
     if known is None:
@@ -89,7 +89,7 @@ def lost_tail_ranges(state: IngestState) -> dict[int, range]:
         without a record in bronze those that ingest's checkpoint still knows.
 
     Raises:
-        InfrastructureError: the cluster does not answer.
+        InfrastructureError: The cluster does not answer.
     """
     known = _known(state, state.files())
     if known is None:
@@ -106,10 +106,10 @@ class _Known:
     """What the checkpoint still knows.
 
     Attributes:
-        starts: the offsets at which that begins.
-        since: since when its records came.
-        done: the last micro-batch that is done.
-        newest: the last one that is planned.
+        starts: The offsets at which that begins.
+        since: Since when its records came.
+        done: The last micro-batch that is done.
+        newest: The last one that is planned.
     """
 
     starts: Mapping[int, int]
@@ -192,10 +192,10 @@ class Continuation:
     """Where ingest goes on without the checkpoint that it had.
 
     Attributes:
-        topic: the topic's name.
-        starts: the first offset of each partition; None for the earliest that Kafka has then.
-        deleted: offsets that Kafka has deleted before they came into bronze, by partition.
-        begun: the offsets that Kafka has of each partition of which bronze has no record.
+        topic: The topic's name.
+        starts: The first offset of each partition; None for the earliest that Kafka has then.
+        deleted: Offsets that Kafka has deleted before they came into bronze, by partition.
+        begun: The offsets that Kafka has of each partition of which bronze has no record.
     """
 
     topic: str
@@ -256,7 +256,7 @@ def first_start(state: IngestState) -> Continuation:
     """Return where ingest begins with an empty bronze: at the earliest offset of each partition.
 
     Raises:
-        InfrastructureError: the cluster does not answer.
+        InfrastructureError: The cluster does not answer.
     """
     bounds = state.bounds()
     return Continuation(state.topic.name, dict.fromkeys(sorted(bounds)), {}, bounds)
@@ -268,8 +268,8 @@ def continuation(state: IngestState) -> Continuation:
     A partition of which bronze has nothing begins with the earliest offset that Kafka has.
 
     Raises:
-        SourceError: bronze has offsets that Kafka has not.
-        InfrastructureError: the cluster does not answer.
+        SourceError: Bronze has offsets that Kafka has not.
+        InfrastructureError: The cluster does not answer.
     """
     last_offsets, topic = state.last_offsets(), state.topic
     bounds = state.bounds()

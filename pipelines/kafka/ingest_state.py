@@ -41,9 +41,9 @@ class Ingestion:
     """Which records of bronze are looked at, by `_ingested_at`; all of them if nothing is said.
 
     Attributes:
-        since: from this moment on.
-        until: up to this moment.
-        after: later than this moment.
+        since: From this moment on.
+        until: Up to this moment.
+        after: Later than this moment.
     """
 
     since: datetime | None = None

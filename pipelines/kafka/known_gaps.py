@@ -22,8 +22,8 @@ def known_missing(
     Args:
         offsets: `_partition int, _offset bigint` of bronze, of one topic; files without offsets of the gaps
             are not read.
-        gaps: what is known.
-        within: by partition, the offsets that are looked at.
+        gaps: What is known.
+        within: By partition, the offsets that are looked at.
 
     Returns:
         By partition; those without any are left out.
@@ -39,9 +39,9 @@ def known_of(
     """Return the same by whoever knows what bronze has.
 
     Args:
-        held: returns how many different offsets bronze has within ranges, by partition; see `held_within`.
-        gaps: what is known.
-        within: by partition, the offsets that are looked at.
+        held: Returns how many different offsets bronze has within ranges, by partition; see `held_within`.
+        gaps: What is known.
+        within: By partition, the offsets that are looked at.
     """
     ranges = [
         (gap.partition, overlap)
@@ -63,7 +63,7 @@ def held_within(offsets: DataFrame, ranges: Sequence[tuple[int, range]]) -> dict
 
     Args:
         offsets: `_partition int, _offset bigint`.
-        ranges: partitions and offsets; not empty.
+        ranges: Partitions and offsets; not empty.
     """
     by_partition = offsets.where(within_ranges(ranges)).groupBy("_partition")
     counts = by_partition.agg(F.countDistinct("_offset").alias("n"))

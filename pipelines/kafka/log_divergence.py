@@ -39,12 +39,12 @@ def require_same_log(state: IngestState, last: Mapping[int, int]) -> None:
     one; of a partition that Kafka has deleted up to there nothing can be said.
 
     Args:
-        state: what is known of ingest.
-        last: the last offset of each partition in bronze.
+        state: What is known of ingest.
+        last: The last offset of each partition in bronze.
 
     Raises:
-        SourceError: they are not the same, or Kafka ends before.
-        InfrastructureError: the cluster does not answer.
+        SourceError: They are not the same, or Kafka ends before.
+        InfrastructureError: The cluster does not answer.
     """
     name, available = state.config.kafka.source_topic, state.bounds()
     for number, offset in sorted(last.items()):

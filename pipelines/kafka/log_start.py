@@ -27,9 +27,9 @@ def deleted_until(
     or now, if there is none. A timestamp of the future is believed: this machine's clock may be behind.
 
     Args:
-        begun: the offsets that Kafka has of each partition that bronze begins with.
-        first_sent: see the function of that name.
-        now: the time.
+        begun: The offsets that Kafka has of each partition that bronze begins with.
+        first_sent: See the function of that name.
+        now: The time.
     """
     cut = {number: held for number, held in begun.items() if held.start}
     if not cut:

@@ -32,9 +32,9 @@ class MissingRange:
     """A range of offsets that is read from Kafka.
 
     Attributes:
-        offsets: the range.
-        is_partial: whether bronze may have some of them, which are then left out one by one.
-        from_end: whether its last offsets are read first.
+        offsets: The range.
+        is_partial: Whether bronze may have some of them, which are then left out one by one.
+        from_end: Whether its last offsets are read first.
     """
 
     offsets: range
@@ -47,8 +47,8 @@ class MissingOffsets:
     """What bronze lacks of a range of offsets.
 
     Attributes:
-        offsets: how many different offsets it lacks.
-        ranges: where they are, in order.
+        offsets: How many different offsets it lacks.
+        ranges: Where they are, in order.
     """
 
     offsets: int = 0
@@ -75,8 +75,8 @@ def lacking(
     """Return what bronze lacks of a range of offsets of each partition.
 
     Args:
-        blocks_of: returns what bronze has of ranges, by blocks of a size; see `held_blocks`.
-        spans: the ranges by partition.
+        blocks_of: Returns what bronze has of ranges, by blocks of a size; see `held_blocks`.
+        spans: The ranges by partition.
 
     Returns:
         A value for each partition of `spans`.
@@ -93,8 +93,8 @@ def held_blocks(offsets: DataFrame, spans: Mapping[int, range], size: int) -> Bl
 
     Args:
         offsets: `_partition int, _offset bigint` of bronze, of one topic.
-        spans: the ranges by partition.
-        size: how many offsets a block has.
+        spans: The ranges by partition.
+        size: How many offsets a block has.
     """
     block = F.expr(f"_offset DIV {size} AS block")
     held = offsets.where(within_ranges(spans.items())).groupBy("_partition", block)
@@ -113,9 +113,9 @@ def lack_of(span: range, blocks: Mapping[int, Block], size: int) -> MissingOffse
     """Return what bronze lacks of a range of offsets.
 
     Args:
-        span: the range.
-        blocks: what bronze has of it, by the number of the block: `offset // size`.
-        size: how many offsets a block has.
+        span: The range.
+        blocks: What bronze has of it, by the number of the block: `offset // size`.
+        size: How many offsets a block has.
     """
     if not span:
         return MissingOffsets()
@@ -157,8 +157,8 @@ def in_reading_order(ranges: Iterable[MissingRange], first: int) -> list[Missing
     highest come first, so bronze begins earlier with each chunk, and has no gap that it did not have.
 
     Args:
-        ranges: the ranges in order.
-        first: the first offset in bronze; see `pipelines.kafka.backfill_plan.PartitionPlan`.
+        ranges: The ranges in order.
+        first: The first offset in bronze; see `pipelines.kafka.backfill_plan.PartitionPlan`.
     """
     behind, before = list[MissingRange](), list[MissingRange]()
     for each in ranges:
@@ -174,8 +174,8 @@ def chunks(missing: Mapping[int, Iterable[MissingRange]], most: int) -> Iterator
     """Yield ranges to read at once: of each partition the next that are left.
 
     Args:
-        missing: by partition, the ranges in the order in which they are read.
-        most: how many offsets a chunk has, over all partitions; one of each partition at least.
+        missing: By partition, the ranges in the order in which they are read.
+        most: How many offsets a chunk has, over all partitions; one of each partition at least.
     """
     left = {number: list(ranges) for number, ranges in sorted(missing.items())}
     while left := {number: ranges for number, ranges in left.items() if ranges}:

@@ -43,8 +43,8 @@ class TopicOffsets:
     """A topic as its cluster keeps it.
 
     Attributes:
-        topic_id: the cluster's own identifier.
-        partitions: the offsets of each partition.
+        topic_id: The cluster's own identifier.
+        partitions: The offsets of each partition.
         cleanup_policy: `delete`, `compact` or both; None if the cluster does not say.
     """
 
@@ -62,8 +62,8 @@ def topic_offsets(spark: SparkSession, kafka: KafkaConfig) -> TopicOffsets:
     """Ask the cluster for the first and the newest offsets of the topic, and how it is cleaned.
 
     Raises:
-        ConfigError: there is no such topic, or the client refuses its settings.
-        InfrastructureError: the cluster does not answer in time.
+        ConfigError: There is no such topic, or the client refuses its settings.
+        InfrastructureError: The cluster does not answer in time.
     """
     with admin_client(spark, kafka) as admin:
         topic = topic_of(describe(admin, kafka, kafka.topic))
@@ -77,7 +77,7 @@ def readable_offsets(spark: SparkSession, kafka: KafkaConfig, topic: Topic) -> d
     """Return the first offset of each partition, and the one after the last that the pipeline may read now.
 
     Raises:
-        InfrastructureError: the cluster does not answer in time.
+        InfrastructureError: The cluster does not answer in time.
     """
     with admin_client(spark, kafka) as admin:
         ends = list_offsets(admin, topic, "latest", isolation_options(admin, kafka))
@@ -93,10 +93,10 @@ def records_within(
     There are none where these are transaction markers, records of aborted transactions, or were compacted.
 
     Args:
-        spark: the session.
-        kafka: the configuration.
-        ranges: the offsets of each partition that is asked for; Kafka must still cover them.
-        stop_at_first: ask for the beginning of a range first, and for no more of it once there is a record:
+        spark: The session.
+        kafka: The configuration.
+        ranges: The offsets of each partition that is asked for; Kafka must still cover them.
+        stop_at_first: Ask for the beginning of a range first, and for no more of it once there is a record:
             what is counted is then at least one.
 
     Returns:

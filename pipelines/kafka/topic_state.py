@@ -60,14 +60,14 @@ def read_topic_state(
     """Ask the cluster how it keeps a topic.
 
     Args:
-        spark: the session, whose JVM has the Kafka client.
-        kafka: the address, the topic and how long to wait.
-        topic: another topic than `kafka.topic`.
-        setting: where the user has named it, for messages; `topic` of the cluster if it is None.
+        spark: The session, whose JVM has the Kafka client.
+        kafka: The address, the topic and how long to wait.
+        topic: Another topic than `kafka.topic`.
+        setting: Where the user has named it, for messages; `topic` of the cluster if it is None.
 
     Raises:
-        ConfigError: there is no such topic, or the client refuses its settings.
-        InfrastructureError: the cluster does not answer in time.
+        ConfigError: There is no such topic, or the client refuses its settings.
+        InfrastructureError: The cluster does not answer in time.
     """
     with admin_client(spark, kafka) as admin:
         options = admin.jvm.org.apache.kafka.clients.admin.DescribeTopicsOptions()

@@ -27,9 +27,9 @@ class Topic:
     """A topic as its cluster describes it.
 
     Attributes:
-        name: its name.
-        topic_id: the cluster's own identifier: a topic that is deleted and recreated gets another.
-        partitions: how many partitions it has.
+        name: Its name.
+        topic_id: The cluster's own identifier: a topic that is deleted and recreated gets another.
+        partitions: How many partitions it has.
     """
 
     name: str
@@ -43,14 +43,14 @@ def find_topic(
     """Ask the cluster for the topic.
 
     Args:
-        spark: the session, whose JVM has the Kafka client.
-        kafka: the address, the topic and how long to wait.
-        topic: another topic than `kafka.topic`.
-        setting: where the user has named it, for messages; `topic` of the cluster if it is None.
+        spark: The session, whose JVM has the Kafka client.
+        kafka: The address, the topic and how long to wait.
+        topic: Another topic than `kafka.topic`.
+        setting: Where the user has named it, for messages; `topic` of the cluster if it is None.
 
     Raises:
-        ConfigError: there is no such topic, or the client refuses its settings.
-        InfrastructureError: the cluster does not answer in time, or its name is not found.
+        ConfigError: There is no such topic, or the client refuses its settings.
+        InfrastructureError: The cluster does not answer in time, or its name is not found.
     """
     topic_name = topic or kafka.topic
     with admin_client(spark, kafka) as admin:
@@ -61,15 +61,15 @@ def describe(admin: Admin, kafka: KafkaConfig, topic: str, setting: str | None =
     """Return what the cluster says of a topic, as Kafka's own `TopicDescription`.
 
     Args:
-        admin: a client of the cluster.
-        kafka: the address, for messages.
-        topic: the topic.
-        setting: where the user has named it, for messages; `topic` of the cluster if it is None.
+        admin: A client of the cluster.
+        kafka: The address, for messages.
+        topic: The topic.
+        setting: Where the user has named it, for messages; `topic` of the cluster if it is None.
         options: Kafka's own `DescribeTopicsOptions`, if there are any.
 
     Raises:
-        ConfigError: there is no such topic.
-        Py4JJavaError: the cluster refuses, or does not answer in time.
+        ConfigError: There is no such topic.
+        Py4JJavaError: The cluster refuses, or does not answer in time.
     """
     try:
         return admin.describe_topic(topic, *options)
@@ -96,7 +96,7 @@ def end_offsets(spark: SparkSession, kafka: KafkaConfig, topic: Topic) -> dict[i
     """Return the offset after the last record of each partition that a reader may see now.
 
     Raises:
-        InfrastructureError: the cluster does not answer in time.
+        InfrastructureError: The cluster does not answer in time.
     """
     with admin_client(spark, kafka) as admin:
         return list_offsets(admin, topic, "latest", isolation_options(admin, kafka))
@@ -112,14 +112,14 @@ def offset_bounds(admin: Admin, topic: Topic) -> dict[int, range]:
     """Return the offsets that Kafka has of each partition: the earliest, and up to the end offset.
 
     Args:
-        admin: a client of the cluster.
-        topic: the topic.
+        admin: A client of the cluster.
+        topic: The topic.
 
     Returns:
         A range by partition; it is empty where there is no record, and then begins at the end offset.
 
     Raises:
-        Py4JJavaError: the cluster refuses, or does not answer in time.
+        Py4JJavaError: The cluster refuses, or does not answer in time.
     """
     earliest = list_offsets(admin, topic, "earliest")
     latest = list_offsets(admin, topic, "latest")
@@ -136,14 +136,14 @@ def list_offsets(
     """Return the earliest offset, the end offset, or the first offset at or after a time, by partition.
 
     Args:
-        admin: a client of the cluster.
-        topic: the topic.
-        which: of these offsets; since a time, a partition to which nothing came has -1.
+        admin: A client of the cluster.
+        topic: The topic.
+        which: Of these offsets; since a time, a partition to which nothing came has -1.
         options: Kafka's own `ListOffsetsOptions`, if there are any.
-        partitions: which partitions, if not all: one without a leader has no answer before time is over.
+        partitions: Which partitions, if not all: one without a leader has no answer before time is over.
 
     Raises:
-        Py4JJavaError: the cluster refuses, or does not answer in time.
+        Py4JJavaError: The cluster refuses, or does not answer in time.
     """
     specs = admin.jvm.org.apache.kafka.clients.admin.OffsetSpec
     if isinstance(which, datetime):
@@ -174,7 +174,7 @@ def require_same_topic(pipeline: Pipeline, topic: Topic) -> None:
     """Make sure that the topic is the one that bronze was filled from; the first one is remembered.
 
     Raises:
-        SourceError: it is another, or bronze knows it as that of another cluster.
+        SourceError: It is another, or bronze knows it as that of another cluster.
     """
     bronze, kafka = pipeline.table("bronze"), pipeline.config.kafka
     stored = topic_of_bronze(pipeline)
@@ -200,7 +200,7 @@ def refuse_other_topic(config: PipelineConfig, stored: str, topic: Topic) -> Non
     """Compare the id of a topic with the one that bronze has stored.
 
     Raises:
-        SourceError: they differ.
+        SourceError: They differ.
     """
     if stored != topic.topic_id:
         raise SourceError(
@@ -216,7 +216,7 @@ def require_known_clusters(pipeline: Pipeline) -> None:
     Else nobody would ask that cluster whether bronze has all of its records.
 
     Raises:
-        SourceError: it lacks one.
+        SourceError: It lacks one.
     """
     configured = {source.cluster for source in pipeline.config.sources()}
     lacking = sorted(name for name in topics_of_bronze(pipeline) if name and name not in configured)

@@ -49,7 +49,7 @@ def read_alerts(pipeline: Pipeline) -> PipelineAlerts:
     """Return the alerts of a pipeline; none are raised if there is no file, or one that nobody understands.
 
     Raises:
-        InfrastructureError: it cannot be read; as if there were none, messages would be sent again.
+        InfrastructureError: It cannot be read; as if there were none, messages would be sent again.
     """
     path = pipeline.config.alerts_file
     try:
@@ -69,7 +69,7 @@ def alerts_in(text: str) -> PipelineAlerts:
     """Return the alerts that the text of the file stands for.
 
     Raises:
-        ValidationError: it stands for none.
+        ValidationError: It stands for none.
     """
     return _FILE.validate_json(text)
 
@@ -78,7 +78,7 @@ def write_alerts(pipeline: Pipeline, book: PipelineAlerts) -> None:
     """Replace the file.
 
     Raises:
-        InfrastructureError: it cannot be written.
+        InfrastructureError: It cannot be written.
     """
     path = pipeline.config.alerts_file
     try:

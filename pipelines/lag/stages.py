@@ -28,9 +28,9 @@ def stages(pipeline: Pipeline) -> Iterator[StageFacts]:
     """Yield what is known of each stage of a pipeline, in the order of the data.
 
     Raises:
-        ConfigError: there is no such topic.
-        SourceError: ingest's checkpoint was reset, and bronze has offsets that Kafka has not.
-        InfrastructureError: the cluster does not answer.
+        ConfigError: There is no such topic.
+        SourceError: Ingest's checkpoint was reset, and bronze has offsets that Kafka has not.
+        InfrastructureError: The cluster does not answer.
     """
     fed: float | None = None
     for query in pipeline.config.streams:

@@ -37,8 +37,8 @@ class RecordCounts(NamedTuple):
     """How many records bronze holds.
 
     Attributes:
-        valid: those that meet the contract, by event day.
-        broken: those that break it.
+        valid: Those that meet the contract, by event day.
+        broken: Those that break it.
     """
 
     valid: dict[date, int]
@@ -50,10 +50,10 @@ class BronzeIndex:
     """What the index says of bronze at one version.
 
     Attributes:
-        version: the version of bronze.
-        bronze_id: under which name its versions can be compared with others: the id of its table; where the
+        version: The version of bronze.
+        bronze_id: Under which name its versions can be compared with others: the id of its table; where the
             table was replaced or restored meanwhile, with a part of the commit at which that was found.
-        rows: the rows of the index, in the shape of `ops_tables.BRONZE_INDEX`. Of kind `records`: the
+        rows: The rows of the index, in the shape of `ops_tables.BRONZE_INDEX`. Of kind `records`: the
             `records` of one micro-batch (`commit`, `ingested_at`) with one event `day`, their `newest` event
             time and newest `clock` (see `pipelines.records.watermark`); or, with no day, those that broke the
             contract for one `reason`. Of kind `offsets`: the `first` and `last` offset of a Kafka partition
@@ -131,8 +131,8 @@ class BronzeIndex:
         """Return how many valid records came for each day after its version of bronze, if any did.
 
         Args:
-            versions: a version of bronze for each event day.
-            spark: the session.
+            versions: A version of bronze for each event day.
+            spark: The session.
         """
         if not versions:
             return {}
@@ -152,8 +152,8 @@ class BronzeIndex:
         At most 64, whatever the days: of the gaps between micro-batches the largest are left out.
 
         Args:
-            days: the event days, sorted.
-            since: a version of bronze.
+            days: The event days, sorted.
+            since: A version of bronze.
         """
         of_days = days_condition(days, "day") or "false"
         needed = self.records.where(f"{of_days} OR commit > {since}")
@@ -179,8 +179,8 @@ class BronzeIndex:
         """Return what moved the speed layer's watermark: `_ingested_at timestamp, _newest timestamp`.
 
         Args:
-            since: micro-batches before this moment are taken together, as one.
-            by_clock: from which ingestion on it is the clock, see `pipelines.records.watermark.moved_by`.
+            since: Micro-batches before this moment are taken together, as one.
+            by_clock: From which ingestion on it is the clock, see `pipelines.records.watermark.moved_by`.
         """
         valid = self.rows.where(f"day IS NOT NULL OR kind = '{EMPTIED}'")
         # Where a row covers micro-batches that have to be distinguished.
@@ -229,10 +229,10 @@ class BronzeSlice:
     """Those micro-batches of bronze that a rebuild, an audit or a report needs.
 
     Attributes:
-        index: the index of bronze.
-        envelopes: their records, in the shape of bronze.
-        since: when the first of them was ingested.
-        until: when the last micro-batch of bronze was ingested.
+        index: The index of bronze.
+        envelopes: Their records, in the shape of bronze.
+        since: When the first of them was ingested.
+        until: When the last micro-batch of bronze was ingested.
     """
 
     index: BronzeIndex
@@ -246,9 +246,9 @@ def bronze_slice(pipeline: Pipeline, index: BronzeIndex, days: Sequence[date], s
 
     Args:
         pipeline: The pipeline.
-        index: the index of bronze.
-        days: the event days, sorted.
-        since: a version of bronze.
+        index: The index of bronze.
+        days: The event days, sorted.
+        since: A version of bronze.
     """
     spans = index.ranges(days, since)
     newest = index.newest_ingest() or _NEVER

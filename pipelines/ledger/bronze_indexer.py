@@ -61,13 +61,13 @@ def index_bronze(
 
     Args:
         pipeline: The pipeline.
-        version: the version of bronze, not older than what the index knows.
-        lease: the pipeline's lease; without it nothing of what is built is written.
+        version: The version of bronze, not older than what the index knows.
+        lease: The pipeline's lease; without it nothing of what is built is written.
 
     Raises:
-        InfrastructureError: a schema is neither in the lake nor to be had from the registry; or another run
+        InfrastructureError: A schema is neither in the lake nor to be had from the registry; or another run
             has taken the lease over.
-        SourceError: bronze lacks records that the index knows, or was replaced while it was read.
+        SourceError: Bronze lacks records that the index knows, or was replaced while it was read.
     """
     return make_index(_index_build(pipeline, version), lease.stamp if lease else None)
 
@@ -81,7 +81,7 @@ def index_as_of(pipeline: Pipeline, at: int) -> BronzeIndex:
 
     Args:
         pipeline: The pipeline.
-        at: a version of bronze that a nightly run has seen.
+        at: A version of bronze that a nightly run has seen.
     """
     now = table_version(pipeline.spark, pipeline.table("bronze"))
     making = _index_build(pipeline, now)
@@ -104,14 +104,14 @@ class _IndexBuild:
     """One making of the index, see `pipelines.ledger.index_making.IndexLake`.
 
     Attributes:
-        bronze: bronze as it is.
-        stored: the rows that are there of the pipeline, at one version of the index.
-        indexed: what the newest were made from; None if there are none.
-        is_uniform: whether all were made from one bronze in one way to decode. They are not after somebody
+        bronze: Bronze as it is.
+        stored: The rows that are there of the pipeline, at one version of the index.
+        indexed: What the newest were made from; None if there are none.
+        is_uniform: Whether all were made from one bronze in one way to decode. They are not after somebody
             has restored the index from a copy between a run's read and its commit.
-        is_same: whether bronze is that table still.
-        bronze_id: see `BronzeIndex`.
-        made_for: the table and the way to decode.
+        is_same: Whether bronze is that table still.
+        bronze_id: See `BronzeIndex`.
+        made_for: The table and the way to decode.
     """
 
     pipeline: Pipeline
@@ -289,7 +289,7 @@ def _blocks(records: DataFrame) -> DataFrame:
     So records are read once, and distinct offsets are counted without a shuffle of the records.
 
     Args:
-        records: the columns of `_OF_DAY`, `topic, partition, offset, newest, clock, sent, appended`.
+        records: The columns of `_OF_DAY`, `topic, partition, offset, newest, clock, sent, appended`.
 
     Returns:
         The columns of `_OF_DAY`, `topic, partition, block bigint, offsets bigint` (the bits), `first, last,
@@ -316,7 +316,7 @@ def _pieces(blocks: DataFrame) -> DataFrame:
     between could not be told.
 
     Args:
-        blocks: as `_blocks` gives them.
+        blocks: As `_blocks` gives them.
     """
     ends = (F.min("first").alias("first"), F.max("last").alias("last"))
     whole_blocks = blocks.groupBy("topic", "partition", "commit", "block").agg(

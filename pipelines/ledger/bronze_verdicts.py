@@ -24,11 +24,11 @@ class DayComparison:
     """Certified days, compared with the current bronze.
 
     Attributes:
-        versions: by certified day, the version of bronze that the day was built from; None if the index does
+        versions: By certified day, the version of bronze that the day was built from; None if the index does
             not show which records came after that version, or if it is a version of another bronze.
-        more: by certified day whose version is None, how many valid records bronze has beyond those that the
+        more: By certified day whose version is None, how many valid records bronze has beyond those that the
             day was built from; days without any are left out.
-        fewer: certified days whose version is None and of which bronze has fewer valid records than the day
+        fewer: Certified days whose version is None and of which bronze has fewer valid records than the day
             was built from; forgotten records do not count as missing.
     """
 
@@ -45,8 +45,8 @@ def own_verdicts(pipeline: Pipeline, ledger: Sequence[Verdict], index: BronzeInd
 
     Args:
         pipeline: The pipeline.
-        ledger: verdicts as `history` gives them, all of them.
-        index: the index of bronze.
+        ledger: Verdicts as `history` gives them, all of them.
+        index: The index of bronze.
     """
     named = [v for v in of_bronze(ledger, index.bronze_id) if v.bronze_version <= index.version]
     versions = {v.bronze_version for v in named if v.bronze_commit}
@@ -64,9 +64,9 @@ def slice_to_audit(
 
     Args:
         pipeline: The pipeline.
-        ledger: verdicts as `history` gives them, all of them.
-        index: the index of bronze.
-        days: the event days, sorted.
+        ledger: Verdicts as `history` gives them, all of them.
+        index: The index of bronze.
+        days: The event days, sorted.
     """
     return bronze_slice(pipeline, index, days, newest_bronze_version(own_verdicts(pipeline, ledger, index)))
 
@@ -83,10 +83,10 @@ def compared(
     refused (`bronze_state.require_indexed_offsets`).
 
     Args:
-        own: what `own_verdicts` gives.
-        ledger: all verdicts.
-        index: the index of bronze.
-        forgotten: how many records of a day were forgotten after it was certified: they are not lost.
+        own: What `own_verdicts` gives.
+        ledger: All verdicts.
+        index: The index of bronze.
+        forgotten: How many records of a day were forgotten after it was certified: they are not lost.
     """
     certified, records, first = newest_certified(ledger), index.counts().valid, index.first_commit()
     comparable = {v for v in own if first is not None and first <= v.bronze_version}
@@ -107,7 +107,7 @@ def require_no_fewer(
     Others are left as they are: the rows that are certified may be all that is left of them.
 
     Raises:
-        SourceError: it would, and `batch.fewer_records` does not say so.
+        SourceError: It would, and `batch.fewer_records` does not say so.
     """
     lost = [day for day in sorted(fewer) if day in requested_days]
     if lost and config.batch.fewer_records == "refuse":

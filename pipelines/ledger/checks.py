@@ -27,14 +27,14 @@ class Check:
     """What one check found on one event day.
 
     Attributes:
-        day: the event day.
-        name: what was checked, e.g. `no_duplicate_key`.
-        kind: whether Oncelake or Great Expectations looked.
+        day: The event day.
+        name: What was checked, e.g. `no_duplicate_key`.
+        kind: Whether Oncelake or Great Expectations looked.
         status: `failed` keeps the day from being certified, `warned` does not.
-        observed: what was found, in words.
-        expected: what had to be found, in words.
-        detail: examples, or how to fix it; may be empty.
-        result: what Great Expectations said, as JSON, with `suite`; None for an integrity check.
+        observed: What was found, in words.
+        expected: What had to be found, in words.
+        detail: Examples, or how to fix it; may be empty.
+        result: What Great Expectations said, as JSON, with `suite`; None for an integrity check.
     """
 
     day: date

@@ -51,8 +51,8 @@ def decoding_key_of_bronze(pipeline: Pipeline, identity: str, whole_from: date |
 
     Args:
         pipeline: The pipeline.
-        identity: the id of bronze, see `bronze_state.bronze_id`.
-        whole_from: the first day of which retention has removed nothing.
+        identity: The id of bronze, see `bronze_state.bronze_id`.
+        whole_from: The first day of which retention has removed nothing.
     """
     # As numbers where they are some: so they were when indexes that are there were made.
     learned = tuple(int(i) if i.isdigit() else i for i in learned_late(pipeline))
@@ -92,11 +92,11 @@ def decode_all(
 
     Args:
         pipeline: The pipeline.
-        envelopes: the records.
-        retries_passed_over: as `writers_of`.
+        envelopes: The records.
+        retries_passed_over: As `writers_of`.
 
     Raises:
-        InfrastructureError: a schema is neither in the lake nor to be had from the registry.
+        InfrastructureError: A schema is neither in the lake nor to be had from the registry.
     """
     writers = writers_of(pipeline, envelopes, retries_passed_over=retries_passed_over)
     return decode(envelopes, pipeline.contract, pipeline.config.decode.max_future, writers)
@@ -115,13 +115,13 @@ def writers_of(
 
     Args:
         pipeline: The pipeline.
-        envelopes: the records.
-        retries_passed_over: whether new ids are asked for also where some were passed over before, by which
+        envelopes: The records.
+        retries_passed_over: Whether new ids are asked for also where some were passed over before, by which
             another reading of the same records may come to another verdict. The index of bronze and a replay
             ask; what is compared with the index does not.
 
     Raises:
-        InfrastructureError: one is neither in the lake nor to be had from the registry.
+        InfrastructureError: One is neither in the lake nor to be had from the registry.
     """
     if not names_schemas(pipeline.contract):
         return NO_WRITERS

@@ -37,8 +37,8 @@ def with_event_time(decoded: DataFrame, column: str) -> DataFrame:
     """Return a frame made of bronze by `decode`, in which emptied records have the event time that they had.
 
     Args:
-        decoded: the frame.
-        column: the column of the event time.
+        decoded: The frame.
+        column: The column of the event time.
     """
     if FORGOTTEN not in decoded.columns:
         return decoded
@@ -65,7 +65,7 @@ def forgotten_mark(event_time: str) -> str:
     """Return what marks an emptied record, in SQL.
 
     Args:
-        event_time: the event time that it had, in SQL.
+        event_time: The event time that it had, in SQL.
     """
     return f"named_struct('at', current_timestamp(), 'event_time', {event_time})"
 
@@ -83,10 +83,10 @@ def empty(spark: SparkSession, table: str, records: DataFrame, run_id: str) -> N
     built from the commits before and after, but from all of bronze.
 
     Args:
-        spark: the session.
-        table: the path of bronze.
-        records: their coordinates, `_ingested_at`, and `event_time`, null where they have none.
-        run_id: the run.
+        spark: The session.
+        table: The path of bronze.
+        records: Their coordinates, `_ingested_at`, and `event_time`, null where they have none.
+        run_id: The run.
     """
     ensure_forgettable(spark, table)
     emptied = {
@@ -112,10 +112,10 @@ def delete_records(spark: SparkSession, table: str, records: DataFrame, run_id: 
     would leave the key there.
 
     Args:
-        spark: the session.
-        table: the path of the quarantine or the speed layer.
-        records: their coordinates and `_ingested_at`.
-        run_id: the run.
+        spark: The session.
+        table: The path of the quarantine or the speed layer.
+        records: Their coordinates and `_ingested_at`.
+        run_id: The run.
     """
     change = deletion_of(_beside(records), RECORD_ID)
     change_rows(spark, table, change, {}, note=f"{_NOTE} {run_id}")
@@ -130,7 +130,7 @@ def forgetting_commits(
         Of each version the event days of which it has removed files; None if it does not say.
 
     Raises:
-        SourceError: another commit among these has rewritten rows or changed them, so nobody knows which.
+        SourceError: Another commit among these has rewritten rows or changed them, so nobody knows which.
     """
     removed_days = {}
     for commit in commits_between(spark, table, after, until):

@@ -32,8 +32,8 @@ def remember_places(pipeline: Pipeline, records: DataFrame, run_id: str) -> None
 
     Args:
         pipeline: The pipeline.
-        records: their coordinates and `event_time`.
-        run_id: the run.
+        records: Their coordinates and `event_time`.
+        run_id: The run.
     """
     FORGOTTEN_PLACES.ensure(pipeline)
     new = records.groupBy(*COORDINATES).agg(F.max(EVENT_TIME).alias(EVENT_TIME))
@@ -80,7 +80,7 @@ def forgotten_after(pipeline: Pipeline, decided: Mapping[date, datetime]) -> dic
 
     Args:
         pipeline: The pipeline.
-        decided: when each day was decided on.
+        decided: When each day was decided on.
 
     Returns:
         Their number, of each day that has any.
@@ -111,7 +111,7 @@ def places_where(pipeline: Pipeline, condition: str) -> DataFrame | None:
 
     Args:
         pipeline: The pipeline.
-        condition: what it reads, in SQL over `_partition` and `_offset`.
+        condition: What it reads, in SQL over `_partition` and `_offset`.
     """
     forgotten = places(pipeline)
     return None if forgotten is None else _to_empty(pipeline, forgotten.where(condition))
@@ -128,8 +128,8 @@ def emptied_on_arrival(envelopes: DataFrame, ahead: DataFrame | None) -> DataFra
     """Return a micro-batch of ingest, in which records from places that were forgotten are empty.
 
     Args:
-        envelopes: the micro-batch, in the shape of bronze.
-        ahead: what `places_ahead` or `places_where` has found.
+        envelopes: The micro-batch, in the shape of bronze.
+        ahead: What `places_ahead` or `places_where` has found.
     """
     if ahead is None:
         return envelopes
@@ -162,7 +162,7 @@ def require_forgotten(pipeline: Pipeline, *layers: Literal["speed", "quarantine"
     """Make sure that bronze, and these layers, hold nothing that was forgotten.
 
     Raises:
-        SourceError: one does; the message has the command that fixes it.
+        SourceError: One does; the message has the command that fixes it.
     """
     spark = pipeline.spark
     forgotten = places(pipeline)
@@ -187,11 +187,11 @@ def require_final_days_forgotten(pipeline: Pipeline, state: Certified | None, da
 
     Args:
         pipeline: The pipeline.
-        state: what readers have of the batch layer.
-        days: the days.
+        state: What readers have of the batch layer.
+        days: The days.
 
     Raises:
-        SourceError: one does; the message has the command that fixes it.
+        SourceError: One does; the message has the command that fixes it.
     """
     forgotten = places(pipeline) if state and days else None
     if state is None or forgotten is None:
@@ -211,8 +211,8 @@ def held_of(rows: DataFrame, forgotten: DataFrame) -> int:
     """Return how many rows stand for records that were forgotten.
 
     Args:
-        rows: of a layer, with coordinates.
-        forgotten: what `places` has found.
+        rows: Of a layer, with coordinates.
+        forgotten: What `places` has found.
     """
     return rows.join(forgotten.select(*COORDINATES), [*COORDINATES], "left_semi").count()
 

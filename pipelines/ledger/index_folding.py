@@ -40,13 +40,13 @@ def fold_index(pipeline: Pipeline, lease: Lease | None) -> int:
 
     Args:
         pipeline: The pipeline.
-        lease: the pipeline's lease; without it nothing is changed.
+        lease: The pipeline's lease; without it nothing is changed.
 
     Returns:
         How many rows fewer there are.
 
     Raises:
-        StaleEpoch: another run has taken the lease over. Nothing was changed.
+        StaleEpoch: Another run has taken the lease over. Nothing was changed.
     """
     if not BRONZE_INDEX.exists(pipeline):
         return 0
@@ -64,8 +64,8 @@ class _Folding:
 
     Attributes:
         pipeline: The pipeline.
-        kept: frames that are kept until the folding is done.
-        condition: which rows are folded.
+        kept: Frames that are kept until the folding is done.
+        condition: Which rows are folded.
     """
 
     pipeline: Pipeline
@@ -116,8 +116,8 @@ def fold(rows: DataFrame, versions: Iterable[int]) -> DataFrame:
     """Return the same in fewer rows.
 
     Args:
-        rows: rows of the index of one pipeline, folded or not, in the shape of `ops_tables.BRONZE_INDEX`.
-        versions: the versions of bronze that verdicts name: of each it must stay known what came after it.
+        rows: Rows of the index of one pipeline, folded or not, in the shape of `ops_tables.BRONZE_INDEX`.
+        versions: The versions of bronze that verdicts name: of each it must stay known what came after it.
 
     Returns:
         Rows in the same shape, in the order of ingestion.

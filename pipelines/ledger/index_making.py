@@ -67,14 +67,14 @@ class IndexLake(Protocol[Rows, Index]):
         """Make sure that bronze has every offset that the index knows.
 
         Raises:
-            SourceError: it has not.
+            SourceError: It has not.
         """
 
     def require_same_bronze(self) -> None:
         """Make sure that bronze is still the table that it was when this began.
 
         Raises:
-            SourceError: it was replaced, or restored from a copy.
+            SourceError: It was replaced, or restored from a copy.
         """
 
 
@@ -82,12 +82,12 @@ def make_index(lake: IndexLake[Rows, Index], stamps: Callable[[str], Stamp] | No
     """Return the index of bronze at a version; what it lacks is made.
 
     Args:
-        lake: bronze and the index.
-        stamps: gives the stamps of a run that holds the lease; without it nothing is written.
+        lake: Bronze and the index.
+        stamps: Gives the stamps of a run that holds the lease; without it nothing is written.
 
     Raises:
-        StaleEpoch: another run has taken the lease over.
-        SourceError: bronze lacks records that the index knows, or was replaced while it was read.
+        StaleEpoch: Another run has taken the lease over.
+        SourceError: Bronze lacks records that the index knows, or was replaced while it was read.
     """
     index = _continued(lake, stamps)
     if index is not None:
@@ -123,7 +123,7 @@ def _anew(lake: IndexLake[Rows, Index], stamps: Callable[[str], Stamp] | None) -
     """Return the index, made from the whole of bronze.
 
     Raises:
-        SourceError: bronze lacks records that it had: it was replaced or restored, or rows were deleted.
+        SourceError: Bronze lacks records that it had: it was replaced or restored, or rows were deleted.
     """
     if lake.is_there:
         lake.require_known_offsets()
@@ -164,14 +164,14 @@ def folded(lake: FoldedLake[Rows], stamps: Callable[[str], Stamp] | None) -> int
     """Fold what is old, as one commit that later runs' commits keep from being made.
 
     Args:
-        lake: the index.
-        stamps: gives the stamps of a run that holds the lease; without it nothing is changed.
+        lake: The index.
+        stamps: Gives the stamps of a run that holds the lease; without it nothing is changed.
 
     Returns:
         How many rows fewer there are.
 
     Raises:
-        StaleEpoch: another run has taken the lease over. Nothing was changed.
+        StaleEpoch: Another run has taken the lease over. Nothing was changed.
     """
     if stamps is not None:
         # From here on no run that held the lease before can add to what is read now.

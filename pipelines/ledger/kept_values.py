@@ -39,7 +39,7 @@ def delete_values(pipeline: Pipeline, days: Sequence[date]) -> None:
 
     Args:
         pipeline: The pipeline.
-        days: the event days, sorted.
+        days: The event days, sorted.
     """
     spark = pipeline.spark
     if not days:

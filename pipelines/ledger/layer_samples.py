@@ -23,10 +23,10 @@ class Explanations(Generic[T]):
     """What each explanation needs: a condition, or a reason. Whoever explains has to give all of them.
 
     Attributes:
-        late: a record behind the watermark, as in `LayerDifference`.
-        quarantined: a record in quarantine, likewise.
-        pending: a record that has not been read, likewise.
-        remembered: a key that the state still held, likewise.
+        late: A record behind the watermark, as in `LayerDifference`.
+        quarantined: A record in quarantine, likewise.
+        pending: A record that has not been read, likewise.
+        remembered: A key that the state still held, likewise.
     """
 
     late: T
@@ -44,13 +44,13 @@ class LayerSample:
     """One event by which the layers differ.
 
     Attributes:
-        difference: how.
-        key: the parts of its key, each with `column` and `value`; the value is null if it may not be shown.
-        batch: coordinates of the batch layer's row: `topic`, `partition`, `offset`; None without one.
-        speed: the same of the speed layer.
-        event_time: of the batch layer's row; text, UTC.
-        ingested_at: when that record came into bronze; text, UTC.
-        watermark: the latest that the speed layer's watermark can have been then; text, UTC.
+        difference: How.
+        key: The parts of its key, each with `column` and `value`; the value is null if it may not be shown.
+        batch: Coordinates of the batch layer's row: `topic`, `partition`, `offset`; None without one.
+        speed: The same of the speed layer.
+        event_time: Of the batch layer's row; text, UTC.
+        ingested_at: When that record came into bronze; text, UTC.
+        watermark: The latest that the speed layer's watermark can have been then; text, UTC.
     """
 
     difference: Difference
@@ -67,16 +67,16 @@ class LayerDifference:
     """How speed and batch layer differ on one event day, in keys.
 
     Attributes:
-        other_copy: both have the key, from different records; or the batch layer has no row of it since a
+        other_copy: Both have the key, from different records; or the batch layer has no row of it since a
             copy of it wins, or may win, on an uncertified neighbouring day.
-        late: only the batch layer has it, and a record behind the watermark explains that.
-        quarantined: only the batch layer has it: the record was in quarantine under an earlier contract.
-        pending: only the batch layer has it, and the speed layer has not come that far.
-        remembered: only the batch layer has it, and the speed layer has another event of its key, beyond the
+        late: Only the batch layer has it, and a record behind the watermark explains that.
+        quarantined: Only the batch layer has it: the record was in quarantine under an earlier contract.
+        pending: Only the batch layer has it, and the speed layer has not come that far.
+        remembered: Only the batch layer has it, and the speed layer has another event of its key, beyond the
             horizon: its state may still have held that key, and dropped this one as a copy.
-        missing: only the batch layer has it, and nothing explains it.
-        extra: only the speed layer has it.
-        samples: a few of each.
+        missing: Only the batch layer has it, and nothing explains it.
+        extra: Only the speed layer has it.
+        samples: A few of each.
     """
 
     other_copy: int = 0

@@ -19,11 +19,11 @@ class Holder:
     """A process.
 
     Attributes:
-        host: the name of its machine or container, for people.
-        boot: what the kernel calls the machine's run since it was switched on; None where it does not say.
-        pid_namespace: the namespace of `pid`; None if there is none.
-        pid: the process id.
-        process_started: seconds from the machine's start to the process's.
+        host: The name of its machine or container, for people.
+        boot: What the kernel calls the machine's run since it was switched on; None where it does not say.
+        pid_namespace: The namespace of `pid`; None if there is none.
+        pid: The process id.
+        process_started: Seconds from the machine's start to the process's.
     """
 
     host: str
@@ -77,11 +77,11 @@ class HeldLease:
     """What `ops/leases` says of a pipeline's lease.
 
     Attributes:
-        run_id: the run that holds it, or held it last.
-        process: the process of that run.
-        since: when the run took it, in UTC.
-        until: until when the run holds it, in UTC.
-        epoch: the epoch of the run; None in rows of code that had none.
+        run_id: The run that holds it, or held it last.
+        process: The process of that run.
+        since: When the run took it, in UTC.
+        until: Until when the run holds it, in UTC.
+        epoch: The epoch of the run; None in rows of code that had none.
     """
 
     run_id: str

@@ -42,8 +42,8 @@ class LeaseTable(Protocol):
         """Write the row by a commit that carries a stamp.
 
         Raises:
-            StaleEpoch: the table has taken that number, or a higher one.
-            One of `CONFLICTS`: somebody without a stamp has changed the row meanwhile.
+            StaleEpoch: The table has taken that number, or a higher one.
+            One of `CONFLICTS`: Somebody without a stamp has changed the row meanwhile.
         """
 
 
@@ -65,8 +65,8 @@ class LeaseLimits:
     """How long a lease is held.
 
     Attributes:
-        duration: from each time that it is written.
-        most: in all.
+        duration: From each time that it is written.
+        most: In all.
     """
 
     duration: timedelta
@@ -85,14 +85,14 @@ class LeaseTerm:
     """A lease from the moment that it is taken until it is given back.
 
     Args:
-        table: has the row of the lease.
-        machine: the process that takes it.
-        limits: how long it is held.
-        epoch: the epoch that the run takes.
-        number: what the table of leases had taken before its row was read.
+        table: Has the row of the lease.
+        machine: The process that takes it.
+        limits: How long it is held.
+        epoch: The epoch that the run takes.
+        number: What the table of leases had taken before its row was read.
 
     Raises:
-        LeaseTaken: somebody has written the row since.
+        LeaseTaken: Somebody has written the row since.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class LeaseTerm:
         A commit of this run whose answer was lost, as in an outage of the store, is not somebody else's.
 
         Raises:
-            LeaseTaken: somebody has.
+            LeaseTaken: Somebody has.
         """
         until = lease_end(self._since, self._machine.now(), duration, self._limits.most)
         held = HeldLease(self._epoch.run_id, self._machine.process(), self._since, until, self.epoch)
@@ -195,13 +195,13 @@ def take(table: LeaseTable, machine: Machine, limits: LeaseLimits, run_id: str) 
     """Take a lease that is free, in an epoch above all that are known.
 
     Args:
-        table: has its row.
-        machine: the process that takes it.
-        limits: how long it is held.
-        run_id: the run that takes it.
+        table: Has its row.
+        machine: The process that takes it.
+        limits: How long it is held.
+        run_id: The run that takes it.
 
     Raises:
-        LeaseHeld: another run holds the lease. The message names it.
+        LeaseHeld: Another run holds the lease. The message names it.
     """
     # Before the row, so that whoever writes the row from here on makes this run's commit fail.
     number = table.number()

@@ -73,8 +73,8 @@ class Lease:
     Not for ever: a run that hangs loses it `batch.max_duration` after it was taken.
 
     Args:
-        term: the lease that was taken.
-        renew_every_s: how often it is prolonged, in seconds.
+        term: The lease that was taken.
+        renew_every_s: How often it is prolonged, in seconds.
     """
 
     def __init__(self, term: LeaseTerm, renew_every_s: float) -> None:
@@ -97,7 +97,7 @@ class Lease:
         """Return what the run's next commit to a table that others rely on carries.
 
         Args:
-            what: what the commit does, in a word.
+            what: What the commit does, in a word.
         """
         return self._term.stamp(what)
 
@@ -107,7 +107,7 @@ class Lease:
         This is a look and no fence: what others rely on is written with a `stamp`.
 
         Raises:
-            InfrastructureError: another run has taken the lease over.
+            InfrastructureError: Another run has taken the lease over.
         """
         self._term.require()
 
@@ -132,7 +132,7 @@ def lease(pipeline: Pipeline, run_id: str) -> Iterator[Lease]:
     can see that its process is gone (`pipelines.ledger.leases`).
 
     Raises:
-        InfrastructureError: another run holds the lease. The message names it.
+        InfrastructureError: Another run holds the lease. The message names it.
     """
     ledger = CERTIFICATIONS.path(pipeline)
     fenced = (ledger, BRONZE_INDEX.path(pipeline), *map(pipeline.table, _FENCED))
@@ -150,7 +150,7 @@ def backfill_lease(pipeline: Pipeline, run_id: str) -> Iterator[Lease]:
     for the epoch at once, so that a run that has lost this lease writes no record any more.
 
     Raises:
-        InfrastructureError: another run holds it. The message names it.
+        InfrastructureError: Another run holds it. The message names it.
     """
     bronze = pipeline.table("bronze")
     with _holding(pipeline, run_id, f"{pipeline.name}@backfill", (bronze,)) as taken:
@@ -166,12 +166,12 @@ def _holding(pipeline: Pipeline, run_id: str, name: str, fenced: Sequence[str]) 
 
     Args:
         pipeline: The pipeline.
-        run_id: the run.
-        name: the lease's name, which is the first column of its row.
-        fenced: the tables whose commits carry its epochs.
+        run_id: The run.
+        name: The lease's name, which is the first column of its row.
+        fenced: The tables whose commits carry its epochs.
 
     Raises:
-        InfrastructureError: another run holds the lease. The message names it.
+        InfrastructureError: Another run holds the lease. The message names it.
     """
     LEASES.ensure(pipeline)
     batch = pipeline.config.batch

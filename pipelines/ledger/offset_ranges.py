@@ -12,16 +12,16 @@ class PartitionOffsets:
     """What bronze holds of one Kafka partition.
 
     Attributes:
-        topic: the topic.
-        partition: the partition.
-        first: its first offset in bronze.
-        last: its last offset in bronze.
-        records: records in bronze.
-        distinct: different offsets among them; None if unknown, since the pieces overlap and have gaps.
-        sent: when its newest record was sent, as far as that can be believed.
-        appended: when Kafka took its newest record, by the broker's clock; None if the topic keeps what
+        topic: The topic.
+        partition: The partition.
+        first: Its first offset in bronze.
+        last: Its last offset in bronze.
+        records: Records in bronze.
+        distinct: Different offsets among them; None if unknown, since the pieces overlap and have gaps.
+        sent: When its newest record was sent, as far as that can be believed.
+        appended: When Kafka took its newest record, by the broker's clock; None if the topic keeps what
             producers say (`CreateTime`).
-        known: offsets that bronze lacks between the first and the last, and that `audit.known_gaps` names.
+        known: Offsets that bronze lacks between the first and the last, and that `audit.known_gaps` names.
     """
 
     topic: str
@@ -68,7 +68,7 @@ def in_a_row(pieces: DataFrame) -> DataFrame:
     Added up, such pieces are one that says of the partition what they said separately.
 
     Args:
-        pieces: as `partition_offsets` takes them.
+        pieces: As `partition_offsets` takes them.
     """
     of_partition = "PARTITION BY topic, partition ORDER BY first, last"
     begins = f"int(first - 1 <=> lag(last) OVER ({of_partition}))"

@@ -32,14 +32,14 @@ class RunStep:
     """A step of the newest nightly run.
 
     Attributes:
-        run_id: the run.
-        step: its name.
+        run_id: The run.
+        step: Its name.
         status: `done` or `failed`.
-        first_day: the first day that the run works on.
-        last_day: the last one.
-        detail: what the step says.
-        started_at: when it began.
-        seconds: how long it took.
+        first_day: The first day that the run works on.
+        last_day: The last one.
+        detail: What the step says.
+        started_at: When it began.
+        seconds: How long it took.
     """
 
     run_id: str
@@ -57,12 +57,12 @@ class LeaseState:
     """Who holds, or was the last to hold, the lease of a pipeline.
 
     Attributes:
-        run_id: the run.
-        host: the name of its machine.
-        pid: its process.
-        since: since when.
-        until: until when, unless it is renewed; past, if it was given back.
-        is_gone: whether the process is known to have ended.
+        run_id: The run.
+        host: The name of its machine.
+        pid: Its process.
+        since: Since when.
+        until: Until when, unless it is renewed; past, if it was given back.
+        is_gone: Whether the process is known to have ended.
     """
 
     run_id: str
@@ -78,9 +78,9 @@ class SettledDays:
     """What `publish_stream` has settled on the output topic.
 
     Attributes:
-        days: how many days.
-        newest: the newest of them.
-        version: the version of the batch table that they follow.
+        days: How many days.
+        newest: The newest of them.
+        version: The version of the batch table that they follow.
     """
 
     days: int
@@ -93,12 +93,12 @@ class PipelineLedger:
     """What the ledgers say of one pipeline.
 
     Attributes:
-        verdicts: the newest verdict that stands on each day of the last ones, in the order of the days.
-        older_failed: how many days before those have a newest verdict that failed.
-        failed_checks: names of the checks that failed, by day, for verdicts that failed.
-        steps: the steps of the newest nightly run, in their order.
-        lease: who holds its lease, or held it last; None if nobody ever has.
-        settled: by the id of a publishing query, what it has settled.
+        verdicts: The newest verdict that stands on each day of the last ones, in the order of the days.
+        older_failed: How many days before those have a newest verdict that failed.
+        failed_checks: Names of the checks that failed, by day, for verdicts that failed.
+        steps: The steps of the newest nightly run, in their order.
+        lease: Who holds its lease, or held it last; None if nobody ever has.
+        settled: By the id of a publishing query, what it has settled.
     """
 
     verdicts: tuple[Verdict, ...] = ()
@@ -113,9 +113,9 @@ def ledgers(spark: SparkSession, configs: Sequence[PipelineConfig], days: int) -
     """Return what the ledgers of one lake say of its pipelines, by their names.
 
     Args:
-        spark: the session.
-        configs: of pipelines with the same `lake.root`, one at least.
-        days: of how many days verdicts are returned, up to the newest day with one.
+        spark: The session.
+        configs: Of pipelines with the same `lake.root`, one at least.
+        days: Of how many days verdicts are returned, up to the newest day with one.
     """
     tables = _Tables(spark, configs)
     verdicts, older = _verdicts(tables, configs, days), _older_failed(tables, days)

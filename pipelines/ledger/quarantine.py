@@ -31,12 +31,12 @@ class Selection:
     """Which records of the quarantine to work on; what is left empty does not narrow it.
 
     Attributes:
-        status: one of `STATUSES`, or None for any.
-        reasons: reason codes.
-        since: sent (by Kafka's timestamp) at this moment or later.
-        until: sent before this moment.
+        status: One of `STATUSES`, or None for any.
+        reasons: Reason codes.
+        since: Sent (by Kafka's timestamp) at this moment or later.
+        until: Sent before this moment.
         partitions: Kafka partitions.
-        contract_versions: versions of the contract that refused them.
+        contract_versions: Versions of the contract that refused them.
     """
 
     status: str | None = "open"
@@ -69,7 +69,7 @@ def picked(pipeline: Pipeline, selection: Selection, at: int | None = None) -> D
     """Return the selected rows, of the table as it is or of an earlier version.
 
     Raises:
-        SourceError: there is no quarantine yet.
+        SourceError: There is no quarantine yet.
     """
     return read(pipeline.spark, require_table(pipeline, "quarantine"), at).where(selection.condition())
 
@@ -87,7 +87,7 @@ def update_unresolved(pipeline: Pipeline, chosen: DataFrame, changes: Mapping[st
     """Change columns of the unresolved rows whose coordinates are among `chosen`.
 
     Raises:
-        InfrastructureError: others changed the same rows at each try.
+        InfrastructureError: Others changed the same rows at each try.
     """
     table = require_table(pipeline, "quarantine")
     change = update_from(chosen, COORDINATES, "t._status = 'open'", changes)
@@ -99,10 +99,10 @@ def mark_broken(pipeline: Pipeline, records: DataFrame) -> None:
 
     Args:
         pipeline: The pipeline.
-        records: the records, as `decode` gives them.
+        records: The records, as `decode` gives them.
 
     Raises:
-        InfrastructureError: others changed the same rows at each try.
+        InfrastructureError: Others changed the same rows at each try.
     """
     update_unresolved(pipeline, _with_errors(records), _refused(pipeline))
 
@@ -115,11 +115,11 @@ def judge_replayed(pipeline: Pipeline, records: DataFrame, key: str) -> None:
 
     Args:
         pipeline: The pipeline.
-        records: the records, as `decode` gives them, with the `_replayed_by` that their rows had.
-        key: the decoding by which they were judged.
+        records: The records, as `decode` gives them, with the `_replayed_by` that their rows had.
+        key: The decoding by which they were judged.
 
     Raises:
-        InfrastructureError: others changed the same rows at each try.
+        InfrastructureError: Others changed the same rows at each try.
     """
     judged = _with_errors(records, REPLAYED_BY, VALID)
     same_mark = f"t._status = 'replayed' AND t.{REPLAYED_BY} <=> o.{REPLAYED_BY}"

@@ -41,15 +41,15 @@ def judge_again(pipeline: Pipeline, index: BronzeIndex, lease: Lease) -> str | N
 
     Args:
         pipeline: The pipeline.
-        index: says which offsets bronze holds.
-        lease: the pipeline's lease. Nothing is changed if a later run has taken it over.
+        index: Says which offsets bronze holds.
+        lease: The pipeline's lease. Nothing is changed if a later run has taken it over.
 
     Returns:
         What people should know, as long as such records are unresolved; None if there are none.
 
     Raises:
-        StaleEpoch: a later run has taken the lease over.
-        InfrastructureError: a schema is neither in the lake nor to be had from the registry; or others
+        StaleEpoch: A later run has taken the lease over.
+        InfrastructureError: A schema is neither in the lake nor to be had from the registry; or others
             changed the same rows at each try.
     """
     if not exists(pipeline.spark, pipeline.table("quarantine")):

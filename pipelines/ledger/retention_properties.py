@@ -35,8 +35,8 @@ def first_rebuildable(config: PipelineConfig, first_complete: date | None) -> da
     """Return the first day that can be rebuilt; None for any.
 
     Args:
-        config: the pipeline's configuration.
-        first_complete: the first complete day, or None if bronze never lost records.
+        config: The pipeline's configuration.
+        first_complete: The first complete day, or None if bronze never lost records.
     """
     return (
         None if first_complete is None else first_complete + timedelta(days=config.batch.dedup_horizon_days)
@@ -47,7 +47,7 @@ def require_complete_days(pipeline: Pipeline, days: Sequence[date]) -> None:
     """Make sure that bronze still holds all records of some days and of their neighbours.
 
     Raises:
-        ConfigError: retention has removed some; or Kafka had deleted some when bronze was begun.
+        ConfigError: Retention has removed some; or Kafka had deleted some when bronze was begun.
     """
     refuse_incomplete_days(pipeline.config, first_complete_day(pipeline), days)
 
@@ -56,12 +56,12 @@ def refuse_incomplete_days(config: PipelineConfig, first_complete: date | None, 
     """Make sure that all records of some days, and of their neighbours, are there.
 
     Args:
-        config: the pipeline's configuration.
-        first_complete: the first complete day, or None if bronze never lost records.
-        days: the days, sorted.
+        config: The pipeline's configuration.
+        first_complete: The first complete day, or None if bronze never lost records.
+        days: The days, sorted.
 
     Raises:
-        ConfigError: some are not.
+        ConfigError: Some are not.
     """
     first = first_rebuildable(config, first_complete)
     if first is not None and days[0] < first:

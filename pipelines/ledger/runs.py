@@ -23,8 +23,8 @@ class RunRecorder:
     """Record the steps of one run, until `write` appends them to `ops/runs`.
 
     Attributes:
-        days: the days that the run works on; more may be added after the first step.
-        warnings: what people should know, e.g. what could not be written down.
+        days: The days that the run works on; more may be added after the first step.
+        warnings: What people should know, e.g. what could not be written down.
     """
 
     def __init__(self, pipeline: Pipeline, run_id: str, days: list[date]) -> None:

@@ -33,10 +33,10 @@ class Named:
     """The schemas that records name, as far as they were looked at.
 
     Attributes:
-        schemas: schemas that the registry was asked for, and has in the contract's format.
-        in_vain: ids that it was asked for, and has not.
-        others: ids that it was not asked for.
-        goes_on: whether all that were looked at were asked for with success, and there may be more.
+        schemas: Schemas that the registry was asked for, and has in the contract's format.
+        in_vain: Ids that it was asked for, and has not.
+        others: Ids that it was not asked for.
+        goes_on: Whether all that were looked at were asked for with success, and there may be more.
     """
 
     schemas: Schemas
@@ -49,8 +49,8 @@ def most_named(ids: DataFrame, known_ids: Collection[str]) -> tuple[list[str], l
     """Return ids that records name: those that are known, and of others the thousand that most records name.
 
     Args:
-        ids: a column `id`, null for a record that names none.
-        known_ids: ids.
+        ids: A column `id`, null for a record that names none.
+        known_ids: Ids.
 
     Returns:
         The known ones; the others, the most frequent first.
@@ -71,10 +71,10 @@ def learn_named(pipeline: Pipeline, ids: Sequence[str]) -> Named:
 
     Args:
         pipeline: The pipeline.
-        ids: the ids, as `most_named` orders them.
+        ids: The ids, as `most_named` orders them.
 
     Raises:
-        InfrastructureError: the registry does not answer; what it answered before is kept.
+        InfrastructureError: The registry does not answer; what it answered before is kept.
     """
     schemas: dict[str, WriterSchema] = {}
     position = 0
@@ -103,13 +103,13 @@ def learn(pipeline: Pipeline, ids: Iterable[str]) -> Schemas:
 
     Args:
         pipeline: The pipeline.
-        ids: the schemas that are asked for.
+        ids: The schemas that are asked for.
 
     Returns:
         Those that the registry has in the contract's format.
 
     Raises:
-        InfrastructureError: the registry does not answer; what it answered before is kept, if the lake
+        InfrastructureError: The registry does not answer; what it answered before is kept, if the lake
             takes it.
     """
     contract = pipeline.contract

@@ -41,9 +41,9 @@ class AskedPart:
     """A part of a dedup key that is asked for.
 
     Attributes:
-        path: the part, by its path in the contract.
+        path: The part, by its path in the contract.
         value: SQL for the value, in the part's type; None if only its fingerprint is known.
-        fingerprint: what reports show of it, where the contract hides it behind one.
+        fingerprint: What reports show of it, where the contract hides it behind one.
     """
 
     path: str
@@ -54,7 +54,7 @@ class AskedPart:
         """Return an SQL condition: whether a value is the one that is asked for.
 
         Args:
-            contract: the contract that names the part.
+            contract: The contract that names the part.
             value: SQL for the value, in the part's type.
         """
         if self.value is not None:
@@ -67,12 +67,12 @@ def asked_key(contract: DataContract, texts: Sequence[str]) -> tuple[AskedPart, 
     """Read the parts of a dedup key, in the order of the contract.
 
     Args:
-        contract: names the key and the types of its parts.
+        contract: Names the key and the types of its parts.
         texts: `path=value`; the value of a part that the contract hides behind a fingerprint may be the
             fingerprint.
 
     Raises:
-        ConfigError: a part is not one of the contract's key, is given twice, or its value does not fit.
+        ConfigError: A part is not one of the contract's key, is given twice, or its value does not fit.
     """
     parts: dict[str, AskedPart] = {}
     for text in texts:
@@ -94,8 +94,8 @@ def of_key(contract: DataContract, key: Sequence[AskedPart]) -> str:
     """Return an SQL condition for rows of a layer; where the event time is asked for, only its day is read.
 
     Args:
-        contract: names the key and the event time.
-        key: the key, or some parts of it.
+        contract: Names the key and the event time.
+        key: The key, or some parts of it.
     """
     parts = [part.holds(contract, name(part.path)) for part in key]
     moments = [part.value for part in key if part.path == contract.event_time and part.value]
@@ -121,7 +121,7 @@ def _typed(value: str, kind: DataType) -> str:
     """Return SQL for a value in a type of the contract.
 
     Raises:
-        ValueError, OverflowError, InvalidOperation: it is no such value.
+        ValueError, OverflowError, InvalidOperation: It is no such value.
     """
     match kind:
         case StringType():

@@ -53,15 +53,15 @@ class BronzeOffsets:
     """What bronze has of a partition.
 
     Attributes:
-        first: its first offset.
-        last: its last offset.
-        gone: how many offsets between them bronze lacks, and Kafka no longer has.
-        empty: how many it lacks that Kafka still covers, where Kafka gives no record.
-        lost: how many it lacks where Kafka gives a record.
-        skipped: how many records Kafka gives before the first.
-        holes: the first few ranges that bronze lacks, both ends included.
-        known: how many of `gone` are lost by `audit.known_gaps`.
-        is_end_known: whether that says so of all that Kafka has deleted behind the last offset.
+        first: Its first offset.
+        last: Its last offset.
+        gone: How many offsets between them bronze lacks, and Kafka no longer has.
+        empty: How many it lacks that Kafka still covers, where Kafka gives no record.
+        lost: How many it lacks where Kafka gives a record.
+        skipped: How many records Kafka gives before the first.
+        holes: The first few ranges that bronze lacks, both ends included.
+        known: How many of `gone` are lost by `audit.known_gaps`.
+        is_end_known: Whether that says so of all that Kafka has deleted behind the last offset.
     """
 
     first: int
@@ -80,8 +80,8 @@ class Tail:
     """What ingest's checkpoint says was read of a partition behind the last record in bronze.
 
     Attributes:
-        until: the offset after the last that was read.
-        lost: how many records Kafka gives there.
+        until: The offset after the last that was read.
+        lost: How many records Kafka gives there.
     """
 
     until: int
@@ -93,10 +93,10 @@ class TopicPolicy:
     """What is known of the topic as a whole.
 
     Attributes:
-        is_compacted: whether Kafka removes records whose key has come again.
-        is_anew: whether it is another topic than the one that bronze was filled from.
-        gaps_are_lawful: whether the configuration says so.
-        began_late: whether the configuration says that ingest begins with what is newest.
+        is_compacted: Whether Kafka removes records whose key has come again.
+        is_anew: Whether it is another topic than the one that bronze was filled from.
+        gaps_are_lawful: Whether the configuration says so.
+        began_late: Whether the configuration says that ingest begins with what is newest.
     """
 
     is_compacted: bool = False
@@ -110,12 +110,12 @@ class OffsetDifference:
     """A difference between Kafka and bronze.
 
     Attributes:
-        partition: where.
-        cause: what it comes from.
-        offsets: how many offsets are concerned.
-        first: the first offset of the range in which they lie.
-        last: the last one.
-        holes: the first few ranges that bronze lacks in it, where it has others of it.
+        partition: Where.
+        cause: What it comes from.
+        offsets: How many offsets are concerned.
+        first: The first offset of the range in which they lie.
+        last: The last one.
+        holes: The first few ranges that bronze lacks in it, where it has others of it.
         kafka_end: Kafka's end offset, where that is what differs; None if Kafka has no such partition.
     """
 
@@ -150,10 +150,10 @@ def compare_offsets(
     what comes meanwhile is not read yet.
 
     Args:
-        broker_offsets: what Kafka has, of every partition.
-        bronze_offsets: what bronze has, of every partition that it has anything of.
-        topic_policy: what is known of the topic.
-        tails: what was read behind the last records of bronze, by partition.
+        broker_offsets: What Kafka has, of every partition.
+        bronze_offsets: What bronze has, of every partition that it has anything of.
+        topic_policy: What is known of the topic.
+        tails: What was read behind the last records of bronze, by partition.
 
     Returns:
         The differences, in the order of the partitions; none if bronze holds what Kafka has.
@@ -180,9 +180,9 @@ def asked_behind(
     """Return the offsets behind the last records of bronze that Kafka covers and that ingest has read.
 
     Args:
-        broker_offsets: what Kafka has.
-        bronze_offsets: what bronze has.
-        until: the offset after the last that ingest's checkpoint says was read, by partition.
+        broker_offsets: What Kafka has.
+        bronze_offsets: What bronze has.
+        until: The offset after the last that ingest's checkpoint says was read, by partition.
     """
     ranges = {
         partition: range(

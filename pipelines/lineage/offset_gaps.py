@@ -24,7 +24,7 @@ def held_offsets(offsets: DataFrame, broker_offsets: Mapping[int, BrokerOffsets]
 
     Args:
         offsets: `_partition int, _offset bigint` of bronze, of one topic.
-        broker_offsets: what Kafka has.
+        broker_offsets: What Kafka has.
     """
     ranges = offsets.groupBy("_partition").agg(
         *map(F.expr, ("min(_offset) AS first", "max(_offset) AS last", "count(DISTINCT _offset) AS n"))
@@ -72,9 +72,9 @@ def with_known(
     """Return what bronze has, once it is known which of its gaps somebody has accepted.
 
     Args:
-        bronze_offsets: as `held_offsets` gives it.
-        broker_offsets: what Kafka has.
-        gaps: what is known to be lost.
+        bronze_offsets: As `held_offsets` gives it.
+        broker_offsets: What Kafka has.
+        gaps: What is known to be lost.
         offsets: `_partition int, _offset bigint` of bronze.
     """
     both = {
@@ -105,9 +105,9 @@ def asked_of_kafka(
     """Return the offsets of each partition that Kafka still covers and among which bronze lacks some.
 
     Args:
-        bronze_offsets: what bronze has.
-        broker_offsets: what Kafka has.
-        from_start: whether bronze ought to have what lies before its first offset.
+        bronze_offsets: What bronze has.
+        broker_offsets: What Kafka has.
+        from_start: Whether bronze ought to have what lies before its first offset.
     """
     ranges: dict[int, range] = {}
     for partition, bronze in bronze_offsets.items():
@@ -128,9 +128,9 @@ def with_lost(
     """Return what bronze has, once it is known under which offsets Kafka gives a record.
 
     Args:
-        bronze_offsets: as `held_offsets` gives it.
+        bronze_offsets: As `held_offsets` gives it.
         kafka_records: `_partition int, _offset bigint`: what Kafka gives among the offsets that bronze lacks.
-        offsets: the same of bronze.
+        offsets: The same of bronze.
     """
     first = " ".join(f"WHEN {partition} THEN {bronze.first}" for partition, bronze in bronze_offsets.items())
     lost = kafka_records.join(offsets, ["_partition", "_offset"], "left_anti")

@@ -19,32 +19,32 @@ class Facts:
     """What the tables say of one record; see `pipelines.lineage.trace.traced`.
 
     Attributes:
-        key: the parts of its key, as far as they can be read and may be shown.
-        topic: where it lies in Kafka.
-        partition: where it lies in Kafka.
-        offset: where it lies in Kafka.
-        kafka_timestamp: text, UTC.
-        ingested_at: text, UTC.
-        event_time: text, UTC; None if the record breaks its contract.
-        event_day: text; None if the record breaks its contract.
-        payload: a hash of all columns that may be shown in some form; None likewise.
-        valid: whether it keeps the contract of today.
-        reason: why it does not.
-        column: in which column it does not.
-        in_speed: whether the speed layer has it.
-        in_batch: whether the batch layer has it, at the certified version.
-        quarantined_as: what the quarantine says of it: `_status`, `_reason`, `_column`, `_contract_version`.
-        certified: whether its event day is certified.
+        key: The parts of its key, as far as they can be read and may be shown.
+        topic: Where it lies in Kafka.
+        partition: Where it lies in Kafka.
+        offset: Where it lies in Kafka.
+        kafka_timestamp: Text, UTC.
+        ingested_at: Text, UTC.
+        event_time: Text, UTC; None if the record breaks its contract.
+        event_day: Text; None if the record breaks its contract.
+        payload: A hash of all columns that may be shown in some form; None likewise.
+        valid: Whether it keeps the contract of today.
+        reason: Why it does not.
+        column: In which column it does not.
+        in_speed: Whether the speed layer has it.
+        in_batch: Whether the batch layer has it, at the certified version.
+        quarantined_as: What the quarantine says of it: `_status`, `_reason`, `_column`, `_contract_version`.
+        certified: Whether its event day is certified.
         reading: 1, or how many times it had been read from Kafka when it came into bronze once more.
-        best: whether it wins its key.
-        winner: the coordinates of the copy that wins.
-        differing: which of the contract's values differ from the winner's, by their numbers.
-        speed_copy: the coordinates of a copy that the speed layer has.
-        key_in_speed: the coordinates of a record that the speed layer has of this key, on whatever day.
-        watermark: text, UTC: the latest that the speed layer's watermark can have been when it came.
-        behind: whether its event time is not after that.
-        beyond: whether it was ingested with or after the newest record of the speed layer.
-        unread: whether it was ingested after that, or the speed layer has no record.
+        best: Whether it wins its key.
+        winner: The coordinates of the copy that wins.
+        differing: Which of the contract's values differ from the winner's, by their numbers.
+        speed_copy: The coordinates of a copy that the speed layer has.
+        key_in_speed: The coordinates of a record that the speed layer has of this key, on whatever day.
+        watermark: Text, UTC: the latest that the speed layer's watermark can have been when it came.
+        behind: Whether its event time is not after that.
+        beyond: Whether it was ingested with or after the newest record of the speed layer.
+        unread: Whether it was ingested after that, or the speed layer has no record.
     """
 
     key: Sequence[str | None]
@@ -98,8 +98,8 @@ def fate(facts: Facts, contract: DataContract) -> Outcome:
     """Decide what became of a record, as the audit would.
 
     Args:
-        facts: what the tables say of it.
-        contract: names the columns.
+        facts: What the tables say of it.
+        contract: Names the columns.
     """
     if not facts.valid:
         return Outcome("quarantined", _broken(facts))

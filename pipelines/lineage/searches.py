@@ -25,9 +25,9 @@ class Searched(NamedTuple):
     """What was searched.
 
     Attributes:
-        records: how many records.
-        table: the path of their table.
-        version: its version.
+        records: How many records.
+        table: The path of their table.
+        version: Its version.
     """
 
     records: int
@@ -106,7 +106,7 @@ def again(pipeline: Pipeline) -> Again | None:
     """Return all that was forgotten before; None if nothing ever was.
 
     Raises:
-        SourceError: there is no bronze.
+        SourceError: There is no bronze.
     """
     require_table(pipeline, "bronze")
     forgotten = places(pipeline)

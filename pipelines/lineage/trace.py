@@ -37,11 +37,11 @@ class LayerRows:
     """What the layers hold of a key, by coordinates.
 
     Attributes:
-        speed: rows of the speed layer.
-        batch: rows of the batch layer at the certified version.
-        quarantine: rows of the quarantine, of whatever key.
-        reached: one row, `_reached`: the ingestion of the newest record in the speed layer, or null.
-        certified: an SQL condition on `_event_date`: whether the day is certified.
+        speed: Rows of the speed layer.
+        batch: Rows of the batch layer at the certified version.
+        quarantine: Rows of the quarantine, of whatever key.
+        reached: One row, `_reached`: the ingestion of the newest record in the speed layer, or null.
+        certified: An SQL condition on `_event_date`: whether the day is certified.
     """
 
     speed: DataFrame
@@ -61,12 +61,12 @@ def records_and_watermarks(
     """Return all that is needed of bronze, in one pass: records of the key, and what moved the watermark.
 
     Args:
-        decoded: a bounded frame made by `pipelines.records.decode.decode`, of all of bronze.
-        contract: names the key and the event time.
-        key_parts: the parts of the key that are asked for; a broken record is found if they can be
+        decoded: A bounded frame made by `pipelines.records.decode.decode`, of all of bronze.
+        contract: Names the key and the event time.
+        key_parts: The parts of the key that are asked for; a broken record is found if they can be
             read in it.
-        by_clock: from which ingestion on the clock moved it, see `pipelines.records.watermark.moved_by`.
-        wire_format: how values name their schemas.
+        by_clock: From which ingestion on the clock moved it, see `pipelines.records.watermark.moved_by`.
+        wire_format: How values name their schemas.
 
     Returns:
         One row for each record of the key, with `_record struct`, and one for each micro-batch of ingest,
@@ -131,8 +131,8 @@ class TraceLimits(NamedTuple):
     """What copies of a key are one event, and what is late.
 
     Attributes:
-        horizon_days: copies are, if their event days are at most this many days apart.
-        watermark_delay: a record is, if its event time is behind the newest one by more.
+        horizon_days: Copies are, if their event days are at most this many days apart.
+        watermark_delay: A record is, if its event time is behind the newest one by more.
     """
 
     horizon_days: int
@@ -149,11 +149,11 @@ def traced(
     """Return what the tables say of each record, as `pipelines.lineage.outcome` reads it.
 
     Args:
-        records: records of whole keys, as `records_of` gives them.
-        bronze: the frame that they come from.
-        layers: what the layers hold of these keys.
-        contract: names the key, says which copy wins and what may be shown.
-        limits: what copies of a key are one event, and what is late.
+        records: Records of whole keys, as `records_of` gives them.
+        bronze: The frame that they come from.
+        layers: What the layers hold of these keys.
+        contract: Names the key, says which copy wins and what may be shown.
+        limits: What copies of a key are one event, and what is late.
 
     Returns:
         One row for each record, in the order of the key and, within it, of Kafka.

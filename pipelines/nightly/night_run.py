@@ -41,10 +41,10 @@ class NightPlan:
     """What a run has found before it writes.
 
     Attributes:
-        certified: what readers have of the batch layer; None if no day was ever certified.
-        due: the days, and why they are rebuilt.
-        bronze_version: the version of bronze that was sealed.
-        bronze_id: which bronze that is, see `pipelines.ledger.bronze_index.BronzeIndex`.
+        certified: What readers have of the batch layer; None if no day was ever certified.
+        due: The days, and why they are rebuilt.
+        bronze_version: The version of bronze that was sealed.
+        bronze_id: Which bronze that is, see `pipelines.ledger.bronze_index.BronzeIndex`.
     """
 
     certified: Certified | None
@@ -111,10 +111,10 @@ class NightRun:
     `build` the built one, and `restore_failed_days` the kept one, which is the built one if all days passed.
 
     Attributes:
-        pipeline_name: the pipeline's name.
-        run_id: recorded with everything that the run decides.
-        tables: what it reads and writes.
-        batch: the path of the batch table, for messages.
+        pipeline_name: The pipeline's name.
+        run_id: Recorded with everything that the run decides.
+        tables: What it reads and writes.
+        batch: The path of the batch table, for messages.
     """
 
     pipeline_name: str
@@ -180,7 +180,7 @@ class NightRun:
         """Write the verdicts.
 
         Raises:
-            SourceError: others wrote to the batch table since the run's base. No verdict is written.
+            SourceError: Others wrote to the batch table since the run's base. No verdict is written.
         """
         plan = self._plan
         with self.tables.step("certify") as detail:
@@ -212,9 +212,9 @@ def refuse_other_writers(table: str, commits: Iterable[Commit], versions: Sequen
     """Make sure that what is about to be certified was written by one run alone.
 
     Args:
-        table: the path of the batch table, for the message.
-        commits: its commits since the first of the versions.
-        versions: the versions that the run's commits made, in order: the one that it began with first, the
+        table: The path of the batch table, for the message.
+        commits: Its commits since the first of the versions.
+        versions: The versions that the run's commits made, in order: the one that it began with first, the
             one that it is about to certify last.
 
     Raises:

@@ -25,13 +25,13 @@ def build_days(
 
     Args:
         pipeline: The pipeline.
-        span: the days, and those around them of which all records are looked at.
-        pieces: what of bronze may hold records of these days.
-        stamp: what the commit carries.
+        span: The days, and those around them of which all records are looked at.
+        pieces: What of bronze may hold records of these days.
+        stamp: What the commit carries.
 
     Raises:
-        StaleEpoch: another run has taken the lease over. Nothing was written.
-        InfrastructureError: others, who hold no lease, changed the days at each try.
+        StaleEpoch: Another run has taken the lease over. Nothing was written.
+        InfrastructureError: Others, who hold no lease, changed the days at each try.
     """
     return retry_conflicts(pipeline.table("batch"), lambda: _build(pipeline, span, pieces, stamp))
 
@@ -60,11 +60,11 @@ def require_alone(pipeline: Pipeline, versions: Sequence[int]) -> None:
 
     Args:
         pipeline: The pipeline.
-        versions: the versions that the run's commits made, in order: the one that it began with first, the
+        versions: The versions that the run's commits made, in order: the one that it began with first, the
             one that it is about to certify last.
 
     Raises:
-        SourceError: others wrote between.
+        SourceError: Others wrote between.
     """
     table = pipeline.table("batch")
     refuse_other_writers(table, commits_since(pipeline.spark, table, versions[0]), versions)

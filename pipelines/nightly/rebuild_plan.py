@@ -31,12 +31,12 @@ class Due:
     """The days that a run rebuilds.
 
     Attributes:
-        causes: why, by day in their order: `asked` for by the user; `forgotten`, since events of it were
+        causes: Why, by day in their order: `asked` for by the user; `forgotten`, since events of it were
             forgotten after it was certified, and readers may have them; `missed`, since no run has
             certified it yet; `late`, since records came after it was certified; `neighbour`, since a
             copy of an event that stands on it came with another day, or the other way round.
-        came_late: records of each day that came after it was certified, of all days that have such.
-        never_certified: days before those that are asked for, of which bronze has events, that no run has
+        came_late: Records of each day that came after it was certified, of all days that have such.
+        never_certified: Days before those that are asked for, of which bronze has events, that no run has
             certified and this one leaves as they are.
     """
 
@@ -66,13 +66,13 @@ def due_days(
 
     Args:
         pipeline: The pipeline.
-        index: the index of bronze.
-        requested_days: the days that are asked for, sorted.
-        repair: which other days of the lookback are taken as well.
-        ledger: the verdicts so far.
+        index: The index of bronze.
+        requested_days: The days that are asked for, sorted.
+        repair: Which other days of the lookback are taken as well.
+        ledger: The verdicts so far.
 
     Raises:
-        SourceError: bronze holds fewer records of a day that is asked for than when it was certified; or a
+        SourceError: Bronze holds fewer records of a day that is asked for than when it was certified; or a
             day that cannot be rebuilt holds events that were forgotten.
     """
     known = _known(pipeline, index, requested_days, ledger)
@@ -181,10 +181,10 @@ def _changed(
 
     Args:
         pipeline: The pipeline.
-        index: the index of bronze.
-        span: the days that are rebuilt, and those around them.
-        state: what readers have of the batch layer.
-        others: certified days that are compared.
+        index: The index of bronze.
+        span: The days that are rebuilt, and those around them.
+        state: What readers have of the batch layer.
+        others: Certified days that are compared.
     """
     contract = pipeline.contract
     pieces = bronze_slice(pipeline, index, span.near, index.version)

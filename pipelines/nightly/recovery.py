@@ -19,15 +19,15 @@ def back_to_certified(pipeline: Pipeline, state: Certified | None, stamp: Stamp)
 
     Args:
         pipeline: The pipeline.
-        state: what is certified, read after the lease was taken.
-        stamp: what the commit carries.
+        state: What is certified, read after the lease was taken.
+        stamp: What the commit carries.
 
     Returns:
         The version of the table that holds what is certified and nothing else; and whether it was restored.
 
     Raises:
-        StaleEpoch: another run has taken the lease over.
-        SourceError: the certified version is gone.
+        StaleEpoch: Another run has taken the lease over.
+        SourceError: The certified version is gone.
     """
     table = pipeline.table("batch")
     if state is not None:

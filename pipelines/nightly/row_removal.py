@@ -35,13 +35,13 @@ def cut_days(
 
     Args:
         pipeline: The pipeline.
-        remaining: the certified rows of these days without those that are to go.
-        gone: how many rows go, by day.
-        lease: the pipeline's lease.
+        remaining: The certified rows of these days without those that are to go.
+        gone: How many rows go, by day.
+        lease: The pipeline's lease.
 
     Raises:
-        StaleEpoch: another run has taken the lease over. Nothing was written.
-        SourceError: others wrote to the batch table meanwhile.
+        StaleEpoch: Another run has taken the lease over. Nothing was written.
+        SourceError: Others wrote to the batch table meanwhile.
     """
     ledger = history(pipeline)
     state = certified_in(ledger)

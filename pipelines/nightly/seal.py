@@ -29,16 +29,16 @@ def seal(pipeline: Pipeline, last: date, lease: Lease) -> BronzeIndex:
 
     Args:
         pipeline: The pipeline.
-        last: the last of the days that are to be rebuilt.
-        lease: the pipeline's lease.
+        last: The last of the days that are to be rebuilt.
+        lease: The pipeline's lease.
 
     Returns:
         The index of the bronze that was sealed.
 
     Raises:
-        SourceError: bronze lacks something, or knows a cluster that is not configured; the message says what.
-        ConfigError: the cluster has no such topic; or `audit.known_gaps` names offsets that are to come.
-        InfrastructureError: the cluster does not answer.
+        SourceError: Bronze lacks something, or knows a cluster that is not configured; the message says what.
+        ConfigError: The cluster has no such topic; or `audit.known_gaps` names offsets that are to come.
+        InfrastructureError: The cluster does not answer.
     """
     require_known_clusters(pipeline)
     return wait_until_sealed(_SparkSealLake(pipeline, lease), last)

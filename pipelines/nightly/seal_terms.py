@@ -59,7 +59,7 @@ class SealLake(Clock, Protocol[Index_co]):
         """Return the first complete day, or None if bronze never lost records.
 
         Args:
-            source: the configuration of one cluster, whose records are meant.
+            source: The configuration of one cluster, whose records are meant.
         """
 
     def index(self) -> Index_co:
@@ -106,7 +106,7 @@ def require_begun(ingest: IngestState) -> None:
     Only then does bronze know its topic, and which days are incomplete since records had been deleted.
 
     Raises:
-        SourceError: it has not.
+        SourceError: It has not.
     """
     config, kafka = ingest.config, ingest.config.kafka
     if kafka.has_others and not ingest.has_begun(ingest.files()):
@@ -132,7 +132,7 @@ class _Topic:
         """Make sure that Kafka has the records that bronze has, as far as their last ones show.
 
         Raises:
-            SourceError: it ends before them, or has others there.
+            SourceError: It ends before them, or has others there.
         """
         require_same_log(self._ingest, _last_offsets(self.config, offset_ranges))
 
@@ -140,7 +140,7 @@ class _Topic:
         """Return the partitions with records that bronze lacks, and the offsets among which these are.
 
         Raises:
-            SourceError: offsets are gone from Kafka, and bronze does not have them.
+            SourceError: Offsets are gone from Kafka, and bronze does not have them.
         """
         of_topic = [offsets for offsets in offset_ranges if offsets.topic == self.config.kafka.source_topic]
         seen = end_offsets_after(self._ingest, end)
@@ -201,12 +201,12 @@ def require_known_gaps_past(config: PipelineConfig, ends: Mapping[int, int], sou
     """Make sure that `audit.known_gaps` accepts nothing as lost that is still to come.
 
     Args:
-        config: the pipeline's configuration.
-        ends: by partition, the offset before which all are past.
-        source: who says so, for the message: the topic, or bronze where Kafka is not asked.
+        config: The pipeline's configuration.
+        ends: By partition, the offset before which all are past.
+        source: Who says so, for the message: the topic, or bronze where Kafka is not asked.
 
     Raises:
-        ConfigError: it names such offsets, or a partition that is not there.
+        ConfigError: It names such offsets, or a partition that is not there.
     """
     for gap in config.audit.known_gaps:
         number, gap_text = gap.partition, f"found partition {gap.partition}, {gap.first}..{gap.last}"
@@ -232,10 +232,10 @@ def above_bronze(
     """Return the offsets above the last one in bronze, of each partition of which Kafka has any.
 
     Args:
-        offset_ranges: what bronze holds of each partition.
-        broker_offsets: what Kafka has of each partition.
-        end: a partition with a record that the broker took at this moment or later is not among them.
-        began: where ingest has begun, as far as its checkpoint knows the partition. What Kafka had deleted
+        offset_ranges: What bronze holds of each partition.
+        broker_offsets: What Kafka has of each partition.
+        end: A partition with a record that the broker took at this moment or later is not among them.
+        began: Where ingest has begun, as far as its checkpoint knows the partition. What Kafka had deleted
             by then is not missed here: bronze says from which day on it is complete.
     """
     by_partition = {offsets.partition: offsets for offsets in offset_ranges}
@@ -274,12 +274,12 @@ def require_none_lacking(config: PipelineConfig, last: date, lacking: Mapping[in
     """Make sure that bronze lacks nothing that a day has to be sealed with.
 
     Args:
-        config: the pipeline's configuration.
-        last: the day.
-        lacking: by partition, the offsets that bronze has to come through yet.
+        config: The pipeline's configuration.
+        last: The day.
+        lacking: By partition, the offsets that bronze has to come through yet.
 
     Raises:
-        SourceError: it lacks some.
+        SourceError: It lacks some.
     """
     if not lacking:
         return

@@ -18,16 +18,16 @@ class Run:
     """A run and the versions that it worked on.
 
     Attributes:
-        pipeline: the pipeline's name.
-        run_id: the run.
-        bronze_version: the version of bronze that the days were built from.
-        bronze_id: which bronze that is, see `pipelines.ledger.bronze_index.BronzeIndex`.
-        built: the version of the batch table that was audited.
-        kept_version: the version that holds the days that passed.
-        epoch: the epoch of the run's lease.
-        kept_commit: the hash of the commit that made `kept_version`.
-        bronze_commit: the hash of the commit that made `bronze_version`.
-        decided_at: when it decides, in UTC.
+        pipeline: The pipeline's name.
+        run_id: The run.
+        bronze_version: The version of bronze that the days were built from.
+        bronze_id: Which bronze that is, see `pipelines.ledger.bronze_index.BronzeIndex`.
+        built: The version of the batch table that was audited.
+        kept_version: The version that holds the days that passed.
+        epoch: The epoch of the run's lease.
+        kept_commit: The hash of the commit that made `kept_version`.
+        bronze_commit: The hash of the commit that made `bronze_version`.
+        decided_at: When it decides, in UTC.
     """
 
     pipeline: str
@@ -48,11 +48,11 @@ def decide(
     """Return the verdict on each day.
 
     Args:
-        run: the run.
-        audit: what its audit found.
-        due: the days and why they were rebuilt.
-        before: what readers had before.
-        changed: what the rebuild changed of days that were certified before.
+        run: The run.
+        audit: What its audit found.
+        due: The days and why they were rebuilt.
+        before: What readers had before.
+        changed: What the rebuild changed of days that were certified before.
     """
     verdicts = []
     for day in due.days:
@@ -98,15 +98,15 @@ class NightCounts:
     """What a nightly run counted, of all its days together.
 
     Attributes:
-        days: days that were rebuilt.
-        days_certified: of these, the days that passed their audit.
-        records: valid records of the days in bronze.
-        rows: rows of the days in the batch layer.
-        duplicates: records - rows.
-        conflicts: keys whose copies carry different payloads.
-        late: rows that the speed layer had dropped as late.
-        quarantined: records in bronze that break the contract, of whatever day.
-        days_repaired: days that were certified before and are certified again.
+        days: Days that were rebuilt.
+        days_certified: Of these, the days that passed their audit.
+        records: Valid records of the days in bronze.
+        rows: Rows of the days in the batch layer.
+        duplicates: Records - rows.
+        conflicts: Keys whose copies carry different payloads.
+        late: Rows that the speed layer had dropped as late.
+        quarantined: Records in bronze that break the contract, of whatever day.
+        days_repaired: Days that were certified before and are certified again.
     """
 
     days: int
@@ -185,10 +185,10 @@ def night_result(run: Run, audit: Audit, decided: Sequence[Verdict], due: Due) -
     """Return what a run did, with what it warns of.
 
     Args:
-        run: the run.
-        audit: what its audit found.
-        decided: its verdicts.
-        due: the days and why they were rebuilt.
+        run: The run.
+        audit: What its audit found.
+        decided: Its verdicts.
+        due: The days and why they were rebuilt.
     """
     return NightResult(
         verdicts=tuple(decided),

@@ -18,11 +18,11 @@ class Advice:
     """What is to be said of a topic and the executors that read it.
 
     Attributes:
-        shares: the share of bytes that stays in the rack, by `kafka.rack.mode`, as far as the replicas of
+        shares: The share of bytes that stays in the rack, by `kafka.rack.mode`, as far as the replicas of
             now decide it. Without placement Spark's choice of executors is blind to racks, so it is the
             mean over them.
-        near: for each partition the racks in which a consumer can read it.
-        hints: what would raise the share that the configuration has now, the largest obstacle first.
+        near: For each partition the racks in which a consumer can read it.
+        hints: What would raise the share that the configuration has now, the largest obstacle first.
     """
 
     shares: dict[RackMode, float]
@@ -34,9 +34,9 @@ def advise(topic: TopicReplicas, executors: Sequence[str], mode: RackMode) -> Ad
     """Weigh a topic's replicas against the racks of executors.
 
     Args:
-        topic: the topic, with the racks of its brokers.
-        executors: the rack of each executor; as many as there are, or one for each of equal numbers.
-        mode: what the configuration says now.
+        topic: The topic, with the racks of its brokers.
+        executors: The rack of each executor; as many as there are, or one for each of equal numbers.
+        mode: What the configuration says now.
     """
     shares = {each: _share(topic, executors, RackConfig(mode=each)) for each in MODES}
     near = {partition.number: sorted(topic.racks_of(partition)) for partition in topic.partitions}
@@ -47,8 +47,8 @@ class CrossRackCost(NamedTuple):
     """What crosses racks.
 
     Attributes:
-        gigabytes: that cross.
-        price: of all of them.
+        gigabytes: That cross.
+        price: Of all of them.
     """
 
     gigabytes: float
@@ -59,9 +59,9 @@ def crossing(share: float, gigabytes: float, price: float) -> CrossRackCost:
     """Return how many gigabytes cross racks, and what they cost.
 
     Args:
-        share: of the bytes that stay in the rack.
-        gigabytes: that are read in all.
-        price: of a gigabyte that crosses.
+        share: Of the bytes that stay in the rack.
+        gigabytes: That are read in all.
+        price: Of a gigabyte that crosses.
     """
     crossed = (1 - share) * gigabytes
     return CrossRackCost(crossed, crossed * price)

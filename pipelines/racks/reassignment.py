@@ -16,8 +16,8 @@ def spread(topic: TopicReplicas) -> tuple[Partition, ...]:
     the broker of such a rack that holds the fewest replicas of the topic. Leaders stay where they are.
 
     Raises:
-        ConfigError: a broker has no rack.
-        InfrastructureError: a broker that ought to hold replicas is not there.
+        ConfigError: A broker has no rack.
+        InfrastructureError: A broker that ought to hold replicas is not there.
     """
     replica_counts = Counter(broker for partition in topic.partitions for broker in partition.replicas)
     if away := sorted(replica_counts.keys() - topic.racks.keys()):
@@ -43,8 +43,8 @@ def reassignment(topic: str, partitions: Sequence[Partition]) -> dict[str, objec
     """Return what `kafka-reassign-partitions --reassignment-json-file` reads.
 
     Args:
-        topic: the topic.
-        partitions: with the replicas that they should have.
+        topic: The topic.
+        partitions: With the replicas that they should have.
     """
     return {
         "version": 1,

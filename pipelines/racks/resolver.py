@@ -93,9 +93,9 @@ def resolve(variable: str, file: str | None, aws: str) -> tuple[str, list[str]]:
     """Find the rack.
 
     Args:
-        variable: an environment variable that may name it.
-        file: a file or folder that may name it.
-        aws: which of AWS's names to take: `zone-id` or `zone-name`.
+        variable: An environment variable that may name it.
+        file: A file or folder that may name it.
+        aws: Which of AWS's names to take: `zone-id` or `zone-name`.
 
     Returns:
         The rack, empty if nobody knows it; and who was asked, with each result.
@@ -118,7 +118,7 @@ def checked(text: str) -> str:
     """Return a rack that may be given to a shell and to Kafka.
 
     Raises:
-        NoAnswer: it is empty, was not resolved (`${...}`), or is no name of a rack.
+        NoAnswer: It is empty, was not resolved (`${...}`), or is no name of a rack.
     """
     rack = text.strip()
     if not rack:
@@ -132,7 +132,7 @@ def of_file(path: str | None) -> str:
     """Return the rack that a file names, or one of the files of a Downward API volume.
 
     Raises:
-        NoAnswer: none is named.
+        NoAnswer: None is named.
     """
     if not path:
         raise NoAnswer("not given")
@@ -165,8 +165,8 @@ def of_clouds(aws: str, until: float) -> tuple[str, list[str]]:
     """Ask the metadata services of all clouds at once; on one of them only its own answers.
 
     Args:
-        aws: which of AWS's names to take.
-        until: when to give up, by the monotonic clock.
+        aws: Which of AWS's names to take.
+        until: When to give up, by the monotonic clock.
     """
     asks: dict[str, Callable[[], str]] = {
         cloud: functools.partial(_zone, _ask_of(cloud, aws, until)) for cloud in CLOUDS
@@ -189,8 +189,8 @@ def first_of(asks: dict[str, Callable[[], str]], until: float) -> tuple[str, lis
     """Ask all at once, and take the first that knows a rack.
 
     Args:
-        asks: by the name of who is asked.
-        until: when to give up, by the monotonic clock.
+        asks: By the name of who is asked.
+        until: When to give up, by the monotonic clock.
 
     Returns:
         The rack, empty if nobody knows it; and who knew it, or the result of each.

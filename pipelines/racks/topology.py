@@ -19,11 +19,11 @@ class Partition:
     """One partition, by the ids of brokers.
 
     Attributes:
-        number: its number.
-        leader: the broker that takes its records; None if there is none at present.
-        replicas: the brokers that ought to hold it, the preferred leader first.
-        in_sync: those that hold all of it.
-        size: bytes that the leader holds; 0 if it may not be asked.
+        number: Its number.
+        leader: The broker that takes its records; None if there is none at present.
+        replicas: The brokers that ought to hold it, the preferred leader first.
+        in_sync: Those that hold all of it.
+        size: Bytes that the leader holds; 0 if it may not be asked.
     """
 
     number: int
@@ -38,11 +38,11 @@ class TopicReplicas:
     """A topic and the racks of its cluster.
 
     Attributes:
-        name: the topic.
-        racks: the rack of each broker, by its id; None if it names none.
+        name: The topic.
+        racks: The rack of each broker, by its id; None if it names none.
         selectors: `replica.selector.class` of each broker, by its id; empty if it has none. Without it
             consumers read from leaders alone. None if the brokers may not be asked.
-        partitions: the topic's partitions, in order.
+        partitions: The topic's partitions, in order.
     """
 
     name: str
@@ -62,12 +62,12 @@ def describe_racks(spark: SparkSession, kafka: KafkaConfig) -> TopicReplicas:
     """Ask the cluster for the racks of the pipeline's topic.
 
     Args:
-        spark: the session, whose JVM has the Kafka client.
-        kafka: the address, the topic and how long to wait.
+        spark: The session, whose JVM has the Kafka client.
+        kafka: The address, the topic and how long to wait.
 
     Raises:
-        ConfigError: there is no such topic, or the client refuses its settings.
-        InfrastructureError: the cluster does not answer in time.
+        ConfigError: There is no such topic, or the client refuses its settings.
+        InfrastructureError: The cluster does not answer in time.
     """
     with admin_client(spark, kafka) as admin:
         description = describe(admin, kafka, kafka.topic)
@@ -81,8 +81,8 @@ def broker_racks(spark: SparkSession, kafka: KafkaConfig) -> dict[int, str | Non
     """Return the rack of each broker, by its id; None if it names none.
 
     Raises:
-        ConfigError: the client refuses its settings.
-        InfrastructureError: the cluster does not answer in time.
+        ConfigError: The client refuses its settings.
+        InfrastructureError: The cluster does not answer in time.
     """
     with admin_client(spark, kafka) as admin:
         return _racks(admin)

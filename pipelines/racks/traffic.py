@@ -48,11 +48,11 @@ class RackTrafficMeter:
     """What is read from the moment on at which this is made.
 
     Args:
-        spark: the session, with the plugin of `pipelines.runtime.own_jar`.
-        kafka: the cluster, which is asked for its racks now, so that nothing can fail when all is read.
+        spark: The session, with the plugin of `pipelines.runtime.own_jar`.
+        kafka: The cluster, which is asked for its racks now, so that nothing can fail when all is read.
 
     Raises:
-        InfrastructureError: the cluster does not answer.
+        InfrastructureError: The cluster does not answer.
     """
 
     def __init__(self, spark: SparkSession, kafka: KafkaConfig) -> None:
@@ -69,7 +69,7 @@ class RackTrafficMeter:
         """Return what was read until now.
 
         Args:
-            metrics: the source's own, as its last progress had them.
+            metrics: The source's own, as its last progress had them.
         """
         by_rack = traffic(since(self._before, _settled(self._spark)), self._racks)
         placement = {name: value for name, value in metrics.items() if name.startswith(_PREFIX)}

@@ -44,11 +44,11 @@ def decode(
     """Decode values by the contract.
 
     Args:
-        bronze: rows of a bronze table, streaming or not.
-        contract: what the records ought to be.
-        max_future: how far an event time may lie after the record's Kafka timestamp. Beyond that the
+        bronze: Rows of a bronze table, streaming or not.
+        contract: What the records ought to be.
+        max_future: How far an event time may lie after the record's Kafka timestamp. Beyond that the
             record is bad, so that it never moves a watermark.
-        writers: the schemas that producers wrote by, where values name one, and how they name it. A record
+        writers: The schemas that producers wrote by, where values name one, and how they name it. A record
             with an id that is not among them is bad.
 
     Returns:
@@ -110,12 +110,12 @@ def with_conditions(
     nothing else, are made without it. An expression keeps the mode in which it was made.
 
     Args:
-        rows: rows with the contract's columns.
-        contract: has the conditions.
-        transform: what is made of each.
+        rows: Rows with the contract's columns.
+        contract: Has the conditions.
+        transform: What is made of each.
 
     Raises:
-        AnalysisException: a condition is not one, see `pipelines.spark.preflight`.
+        AnalysisException: A condition is not one, see `pipelines.spark.preflight`.
     """
     if not contract.conditions:
         return rows
@@ -156,9 +156,9 @@ def routed(decoded: DataFrame, contract: DataContract, *also: str) -> DataFrame:
     """Return events and broken records in one shape: one stream carries both and decodes each record once.
 
     Args:
-        decoded: a frame made by `decode`.
-        contract: names the columns.
-        also: columns of it that are kept as they are.
+        decoded: A frame made by `decode`.
+        contract: Names the columns.
+        also: Columns of it that are kept as they are.
 
     Returns:
         The contract's columns (all null for a broken record) + `_event_date` + the columns of `ORIGIN` +

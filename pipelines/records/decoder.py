@@ -38,8 +38,8 @@ def decoded_column(contract: DataContract, max_future: timedelta) -> Column:
     """Return the column that decodes, over `_document binary`, `_kafka_timestamp` and `_ingested_at`.
 
     Args:
-        contract: what the records ought to be.
-        max_future: how far an event time may lie after the record was sent.
+        contract: What the records ought to be.
+        max_future: How far an event time may lie after the record was sent.
 
     Returns:
         `struct<values struct<the contract's columns>, error struct<reason string, column string,
@@ -82,10 +82,10 @@ def _part(contract: DataContract, kind: DataType, path: str, *, within: bool) ->
     """Return a part of the contract.
 
     Args:
-        contract: names the key, and says what may be shown.
-        kind: the part's type.
-        path: where it is.
-        within: whether it lies in an array or a map.
+        contract: Names the key, and says what may be shown.
+        kind: The part's type.
+        path: Where it is.
+        within: Whether it lies in an array or a map.
     """
     part: dict[str, Any] = {
         "type": kind.typeName(),

@@ -30,8 +30,8 @@ def with_key_columns(rows: DataFrame, contract: DataContract) -> DataFrame:
     """Return the rows, with a column of its own for each part of the key that lies in an object.
 
     Args:
-        rows: rows with the contract's columns.
-        contract: names the key.
+        rows: Rows with the contract's columns.
+        contract: Names the key.
 
     Returns:
         The same rows and the columns of `contract.key_names`.
@@ -52,9 +52,9 @@ def clustered(rows: DataFrame, contract: DataContract, records: int) -> DataFram
     need to be sorted in memory: for few rows, one.
 
     Args:
-        rows: rows with the contract's columns.
-        contract: names the key.
-        records: how many rows there are, about.
+        rows: Rows with the contract's columns.
+        contract: Names the key.
+        records: How many rows there are, about.
 
     Returns:
         The same rows and the columns of `contract.key_names`.
@@ -72,9 +72,9 @@ def first_within_watermark(routes: DataFrame, contract: DataContract, delay: tim
     so it neither moves the watermark nor is late, and it is a copy of nothing but itself.
 
     Args:
-        routes: a stream made by `decode.routed`.
-        contract: names the key and the event time.
-        delay: how far the watermark stays behind the clock that moves it, see `pipelines.records.watermark`.
+        routes: A stream made by `decode.routed`.
+        contract: Names the key and the event time.
+        delay: How far the watermark stays behind the clock that moves it, see `pipelines.records.watermark`.
 
     Returns:
         The same columns, fewer rows.
@@ -95,9 +95,9 @@ def winners(events: DataFrame, contract: DataContract, horizon: int) -> DataFram
     nor on parallelism.
 
     Args:
-        events: a bounded frame of valid events with the columns of `KAFKA_ORDER` and `_event_date`.
-        contract: names the key and the policy.
-        horizon: over how many neighbouring days, each way, copies of a key are one event.
+        events: A bounded frame of valid events with the columns of `KAFKA_ORDER` and `_event_date`.
+        contract: Names the key and the policy.
+        horizon: Over how many neighbouring days, each way, copies of a key are one event.
 
     Returns:
         The same columns, one row for each event.
@@ -114,10 +114,10 @@ def winners_on_known_days(
     here is what all days together decide, so a range of days gives what its days give alone.
 
     Args:
-        events: valid events, as `winners` takes them.
-        contract: names the key and the policy.
-        horizon: over how many neighbouring days, each way, copies of a key are one event.
-        known_days: the days of which `events` holds all records that there are; None if it holds all records.
+        events: Valid events, as `winners` takes them.
+        contract: Names the key and the policy.
+        horizon: Over how many neighbouring days, each way, copies of a key are one event.
+        known_days: The days of which `events` holds all records that there are; None if it holds all records.
 
     Returns:
         The columns of `events` and `_undecided boolean`, true for a copy that may be kept: that hangs on
@@ -157,8 +157,8 @@ def kept_copies_sql(copies: str, contract: DataContract, horizon: int) -> str:
     Args:
         copies: SQL for an array of structs that begin with what `order_columns` names, and have `day int` (as
             `unix_date` counts) and `edge boolean`: whether days within the horizon of it are not known.
-        contract: says which copy is the best.
-        horizon: over how many neighbouring days, each way, copies of a key are one event.
+        contract: Says which copy is the best.
+        horizon: Over how many neighbouring days, each way, copies of a key are one event.
 
     Returns:
         SQL for a struct of two arrays of such structs, the best first: `kept`, and `undecided`: those
@@ -218,8 +218,8 @@ def same_event(contract: DataContract, horizon: int) -> Column:
     One of them has its key as `with_key_columns` gives it, the other as `right_side_columns` does.
 
     Args:
-        contract: names the key.
-        horizon: over how many neighbouring days, each way, copies of a key are one event.
+        contract: Names the key.
+        horizon: Over how many neighbouring days, each way, copies of a key are one event.
     """
     same = (F.col(part) == F.col(f"_other_{part}") for part in contract.key_names)
     near = F.abs(F.datediff(EVENT_DATE, OTHER_DAY)) <= F.lit(horizon)

@@ -13,8 +13,8 @@ def fingerprint(value: str, kind: DataType, depth: int = 0) -> str:
 
     Args:
         value: SQL for the value.
-        kind: its type.
-        depth: how many collections the value lies in.
+        kind: Its type.
+        depth: How many collections the value lies in.
     """
     item = f"_x{depth}"
     match kind:
@@ -37,8 +37,8 @@ def canonical(value: str, kind: DataType, depth: int = 0) -> str:
 
     Args:
         value: SQL for the value.
-        kind: its type.
-        depth: how many collections the value lies in.
+        kind: Its type.
+        depth: How many collections the value lies in.
     """
     if not _has_map(kind):
         return value

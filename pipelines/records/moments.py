@@ -19,7 +19,7 @@ def moment_of(text: str, kind: TimestampType | DateType) -> str:
 
     Args:
         text: SQL for the text.
-        kind: which of the two.
+        kind: Which of the two.
     """
     form = TIMESTAMP if isinstance(kind, TimestampType) else DATE
     return f"CASE WHEN {text} RLIKE {literal(form)} THEN try_cast({text} AS {kind.simpleString()}) END"

@@ -31,8 +31,8 @@ def shown_value(contract: DataContract, column: str, value: str | None = None) -
     """Return SQL for what may be shown of a column's value; None if nothing may be.
 
     Args:
-        contract: says which columns hold personal data.
-        column: the path of the column.
+        contract: Says which columns hold personal data.
+        column: The path of the column.
         value: SQL for the value, if it is not the column itself.
     """
     text = f"CAST({value or name(column)} AS STRING)"
@@ -51,9 +51,9 @@ def shown_found(contract: DataContract, column: str | None, found: str | None) -
     The contract may call a column personal that an earlier one, by which the row was written, did not.
 
     Args:
-        contract: says which columns hold personal data.
-        column: the path of the column, if the row names one.
-        found: what it found there.
+        contract: Says which columns hold personal data.
+        column: The path of the column, if the row names one.
+        found: What it found there.
     """
     is_hidden = column and contract.treatment(column) and not (found or "").startswith(_HASHED)
     return None if is_hidden else found
@@ -63,9 +63,9 @@ def text_of(contract: DataContract, path: str, kind: DataType, column: str | Non
     """Return SQL for a value as text, as far as it may be shown, cut.
 
     Args:
-        contract: says which columns hold personal data.
-        path: the path of the value in the contract.
-        kind: its type.
+        contract: Says which columns hold personal data.
+        path: The path of the value in the contract.
+        kind: Its type.
         column: SQL for the value where it does not stand at its path.
     """
     source = column or name(path)

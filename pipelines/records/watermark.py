@@ -39,10 +39,10 @@ def with_watermark(routes: DataFrame, contract: DataContract, delay: timedelta) 
     is then dropped, and another one is marked as that which operators have to look at.
 
     Args:
-        routes: a stream made by `decode.routed`. Its broken records move no watermark, nor do those with
+        routes: A stream made by `decode.routed`. Its broken records move no watermark, nor do those with
             `_held_back`, if it has that column.
-        contract: names the event time.
-        delay: how far the watermark stays behind the clock.
+        contract: Names the event time.
+        delay: How far the watermark stays behind the clock.
 
     Returns:
         The same rows and columns, without `_held_back`.
@@ -57,7 +57,7 @@ def moved_by(since: datetime, ingested: str, newest: str, clocked: str) -> str:
     """Return SQL for what moved the watermark at an ingestion.
 
     Args:
-        since: from which ingestion on the clock moves it; before, the event time did, however far ahead.
+        since: From which ingestion on the clock moves it; before, the event time did, however far ahead.
         ingested: SQL for the ingestion.
         newest: SQL for the event time.
         clocked: SQL for the clock.
@@ -70,7 +70,7 @@ def watermarks(newest: DataFrame, delay: timedelta) -> DataFrame:
 
     Args:
         newest: `_ingested_at, _newest`: the newest of what `moved_by` gives, for each micro-batch of ingest.
-        delay: how far the watermark stays behind it.
+        delay: How far the watermark stays behind it.
 
     Returns:
         `_ingested_at timestamp, _watermark timestamp`.

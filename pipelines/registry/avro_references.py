@@ -16,8 +16,8 @@ def inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
     """Return an Avro schema with each type that it names defined where it is first named.
 
     Args:
-        schema: as parsed JSON.
-        definitions: other schemas, as parsed JSON, by the names under which they are referred to. The types
+        schema: As parsed JSON.
+        definitions: Other schemas, as parsed JSON, by the names under which they are referred to. The types
             within them may be named, too.
     """
     waiting: Types = {}

@@ -47,10 +47,10 @@ class ConfluentRegistry:
     """A `SchemaRegistry` with Confluent's interface, with bounded retries.
 
     Args:
-        config: the address and how to log in.
+        config: The address and how to log in.
 
     Raises:
-        ConfigError: the client refuses its settings.
+        ConfigError: The client refuses its settings.
     """
 
     wire_format = CONFLUENT

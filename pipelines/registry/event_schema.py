@@ -21,8 +21,8 @@ class AvroValues:
     """How values are written in Avro.
 
     Attributes:
-        header: what names the schema in a value, in the wire format of the registry.
-        schema: its text.
+        header: What names the schema in a value, in the wire format of the registry.
+        schema: Its text.
     """
 
     header: bytes
@@ -40,9 +40,9 @@ def avro_schema(spark: SparkSession, contract: DataContract, record: str) -> str
     readable both ways.
 
     Args:
-        spark: the session, which knows how its types are written.
-        contract: tells the columns.
-        record: the record's name, before it is made one that Avro takes.
+        spark: The session, which knows how its types are written.
+        contract: Tells the columns.
+        record: The record's name, before it is made one that Avro takes.
     """
     fields = [StructField(f.name, optional(f.dataType), f.nullable) for f in contract.schema]
     jvm: Any = spark.sparkContext._jvm

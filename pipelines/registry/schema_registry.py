@@ -63,7 +63,7 @@ def registry_of(config: PipelineConfig, contract: DataContract) -> RegistryConfi
     """Return the registry that a pipeline needs.
 
     Raises:
-        ConfigError: it has none.
+        ConfigError: It has none.
     """
     if config.registry is None:
         raise ConfigError(

@@ -40,10 +40,10 @@ class WriterSchema:
     """A schema that a producer wrote by, as a registry keeps it.
 
     Attributes:
-        id: its id in the registry.
+        id: Its id in the registry.
         kind: `AVRO`, `JSON` or another of the registry's kinds; `UNREADABLE` if Spark cannot read by it,
             `UNKNOWN` if the registry has none of this id.
-        text: the schema, with everything that it refers to.
+        text: The schema, with everything that it refers to.
     """
 
     id: str

@@ -47,9 +47,9 @@ def unread_records(config: PipelineConfig, zone: ZoneInfo, sent: datetime | None
     """Return what the records need that `speed_stream` has not read: it would never see them.
 
     Args:
-        config: the pipeline's configuration.
-        zone: the zone in which days end.
-        sent: when the first of them was sent; None if there is none.
+        config: The pipeline's configuration.
+        zone: The zone in which days end.
+        sent: When the first of them was sent; None if there is none.
     """
     if sent is None:
         return None
@@ -63,9 +63,9 @@ def in_quarantine(config: PipelineConfig, zone: ZoneInfo, sent: datetime | None)
     """Return what the unresolved records need: a replay may rebuild the days that they were late for.
 
     Args:
-        config: the pipeline's configuration.
-        zone: the zone in which days end.
-        sent: when the first of them was sent; None if there is none.
+        config: The pipeline's configuration.
+        zone: The zone in which days end.
+        sent: When the first of them was sent; None if there is none.
     """
     if sent is None:
         return None
@@ -94,11 +94,11 @@ def uncertified(
     """Return the first day that the batch layer does not hold as bronze does: it has to be rebuilt before.
 
     Args:
-        config: the pipeline's configuration.
-        records: the valid records that bronze holds of each day.
-        verdicts: the newest verdict on each day.
-        first: the first day that can be rebuilt; None for any.
-        before: the first day that would stay whole without this need.
+        config: The pipeline's configuration.
+        records: The valid records that bronze holds of each day.
+        verdicts: The newest verdict on each day.
+        first: The first day that can be rebuilt; None for any.
+        before: The first day that would stay whole without this need.
     """
     neighbours = timedelta(days=config.batch.dedup_horizon_days)
     verdict_by_day = {verdict.day: verdict for verdict in verdicts}

@@ -52,13 +52,13 @@ class Removal:
     """What may be removed from a table.
 
     Attributes:
-        rows: how many rows.
-        condition: which, in SQL.
-        properties: what the table must say of itself before they go.
-        needs: what keeps more from going.
-        kept_from: of bronze and the speed layer, the first day that stays, if any rows go.
-        sent_before: of bronze, the moment before which the records were sent that go.
-        days: of the speed layer, how many certified days the rows that go are of.
+        rows: How many rows.
+        condition: Which, in SQL.
+        properties: What the table must say of itself before they go.
+        needs: What keeps more from going.
+        kept_from: Of bronze and the speed layer, the first day that stays, if any rows go.
+        sent_before: Of bronze, the moment before which the records were sent that go.
+        days: Of the speed layer, how many certified days the rows that go are of.
     """
 
     rows: int = 0
@@ -131,8 +131,8 @@ def is_due(by_age: date, first_complete: date | None) -> bool:
     """Return whether bronze has a day to let go.
 
     Args:
-        by_age: the first day that has to stay for its age.
-        first_complete: the first complete day, or None if bronze never lost records.
+        by_age: The first day that has to stay for its age.
+        first_complete: The first complete day, or None if bronze never lost records.
     """
     return first_complete is None or by_age > first_complete
 

@@ -17,15 +17,15 @@ def write_files(out: Path, contents: Mapping[str, str], what: str) -> list[Path]
     None is replaced before all of them are written.
 
     Args:
-        out: the folder; made if it is not there.
-        contents: the texts by name of the file.
-        what: what is written, for the message.
+        out: The folder; made if it is not there.
+        contents: The texts by name of the file.
+        what: What is written, for the message.
 
     Returns:
         The paths, in the order of `contents`.
 
     Raises:
-        InfrastructureError: the folder cannot be made or written.
+        InfrastructureError: The folder cannot be made or written.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -22,8 +22,8 @@ def archive_path(java: Java, jars: Sequence[Path]) -> Path:
     """Tell where the archive for a Java and a class path is kept; it need not exist.
 
     Args:
-        java: the runtime.
-        jars: what is on the class path beside Spark's own jars, in order.
+        java: The runtime.
+        jars: What is on the class path beside Spark's own jars, in order.
     """
     release = java.home / "release"
     parts = [
@@ -40,9 +40,9 @@ def class_settings(java: Java, jars: Sequence[Path], settings: Mapping[str, str]
     """Return Spark settings that put jars on a local session's class path and use the archive, if any.
 
     Args:
-        java: the runtime.
-        jars: the jars.
-        settings: the session's other settings; a class path and options of Java in them are kept.
+        java: The runtime.
+        jars: The jars.
+        settings: The session's other settings; a class path and options of Java in them are kept.
     """
     paths = [*map(str, jars), *filter(None, [settings.get(_CLASS_PATH)])]
     options = settings.get(_OPTIONS, "")

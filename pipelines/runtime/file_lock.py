@@ -24,9 +24,9 @@ def lock_file(lake_root: str, pipeline: str, program: str) -> Path:
     files of the user, so that it holds for this user on this machine.
 
     Args:
-        lake_root: an absolute path, or an address.
-        pipeline: the name of the pipeline.
-        program: the name of the program, such as that of a stream.
+        lake_root: An absolute path, or an address.
+        pipeline: The name of the pipeline.
+        program: The name of the program, such as that of a stream.
     """
     address = urlsplit(lake_root) if "://" in lake_root else None
     if address is None or address.scheme == "file":
@@ -41,14 +41,14 @@ def file_lock(path: Path, within_s: float) -> Iterator[bool]:
     """Do something while no other process of this machine does it.
 
     Args:
-        path: the file that is locked meanwhile.
-        within_s: for so many seconds at most others are waited for.
+        path: The file that is locked meanwhile.
+        within_s: For so many seconds at most others are waited for.
 
     Yields:
         Whether the others have ended.
 
     Raises:
-        InfrastructureError: the file cannot be locked.
+        InfrastructureError: The file cannot be locked.
     """
     deadline = time.monotonic() + within_s
     descriptor = open_lock_file(path)
@@ -64,7 +64,7 @@ def open_lock_file(path: Path) -> int:
     """Open a file that is to be locked, which is made when missing; return its descriptor.
 
     Raises:
-        InfrastructureError: it cannot be written.
+        InfrastructureError: It cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,11 +79,11 @@ def lock_if_free(descriptor: int, what: str) -> bool:
     """Lock a file if no other process has it; return whether this process has it now.
 
     Args:
-        descriptor: of the file.
-        what: names it, for the message.
+        descriptor: Of the file.
+        what: Names it, for the message.
 
     Raises:
-        InfrastructureError: the file cannot be locked.
+        InfrastructureError: The file cannot be locked.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -15,12 +15,12 @@ def threading_server(host: str, port: int, answer: Answer) -> WSGIServer:
     """Return a server that listens, and answers each request in a thread once it is let serve.
 
     Args:
-        host: the address to listen on.
-        port: the port; 0 for any that is free.
-        answer: what answers.
+        host: The address to listen on.
+        port: The port; 0 for any that is free.
+        answer: What answers.
 
     Raises:
-        OSError: nothing can listen there.
+        OSError: Nothing can listen there.
     """
     server = _SixServer if ":" in host else _Server
     return make_server(host, port, answer, server, _Quiet)

@@ -32,7 +32,7 @@ def write_truststore(path: Path) -> list[str]:
     folder), while the Java of a Python package knows only the public authorities.
 
     Args:
-        path: the file to write.
+        path: The file to write.
 
     Returns:
         The Java options that make use of it; none, and no file, when the machine has no authorities to give.
@@ -83,10 +83,10 @@ def retrieve(use: str, folder: Path, total: int | None, *, list_of: Path | None 
     Progress goes to standard error.
 
     Args:
-        use: the Ivy configuration, e.g. ``spark``.
-        folder: an empty folder; Ivy's own cache is made in it too.
-        total: how many jars to expect, for the progress bar, when known.
-        list_of: another list than `conf/ivy.xml`; a file `ivysettings.xml` beside it decides how it is read.
+        use: The Ivy configuration, e.g. ``spark``.
+        folder: An empty folder; Ivy's own cache is made in it too.
+        total: How many jars to expect, for the progress bar, when known.
+        list_of: Another list than `conf/ivy.xml`; a file `ivysettings.xml` beside it decides how it is read.
 
     Raises:
         ConfigError: ``$ONCELAKE_IVY_SETTINGS`` names a file that is not there.

@@ -45,7 +45,7 @@ def locked_jars(use: Use) -> list[LockedJar]:
         The jars in the order of the file.
 
     Raises:
-        InfrastructureError: a line of the lock cannot be read.
+        InfrastructureError: A line of the lock cannot be read.
     """
     path = resource(LOCK)
     jars = []
@@ -74,7 +74,7 @@ def ensure_jars(use: Use) -> list[Path]:
     Several processes may call this at once: one fetches, the others wait.
 
     Args:
-        use: as `locked_jars`.
+        use: As `locked_jars`.
 
     Returns:
         The paths of the jars, in the order of the lock.
@@ -107,8 +107,8 @@ class JarState:
     """How the jars for some uses are on this machine.
 
     Attributes:
-        missing: those that are not there.
-        damaged: those whose bytes are not the locked ones.
+        missing: Those that are not there.
+        damaged: Those whose bytes are not the locked ones.
     """
 
     missing: tuple[str, ...]
@@ -119,7 +119,7 @@ def jar_state(*uses: Use) -> JarState:
     """Compare the bytes of all jars with the lock, whatever was seen of them before; fetch nothing.
 
     Args:
-        uses: as `locked_jars`.
+        uses: As `locked_jars`.
     """
     jars = [(jars_folder(use) / jar.name, jar) for use in uses for jar in locked_jars(use)]
     there = [(path, jar) for path, jar in jars if path.exists()]
@@ -140,8 +140,8 @@ def exclusively(lock_file: Path, waiting: str) -> Iterator[None]:
     """Hold a lock that one process has at a time; the system frees it when its holder dies.
 
     Args:
-        lock_file: a file for the purpose; made when missing and left there.
-        waiting: what to log when another process has it.
+        lock_file: A file for the purpose; made when missing and left there.
+        waiting: What to log when another process has it.
 
     Yields:
         Nothing, while the lock is held.
@@ -159,7 +159,7 @@ def write_lock(path: Path) -> None:
     """Fetch what `conf/ivy.xml` asks for, trust it, and write the lock from it. For maintainers.
 
     Args:
-        path: the lock to write.
+        path: The lock to write.
     """
     lines = ["# SHA-256, use, file. Written by `make lock-jars` from conf/ivy.xml."]
     for use in USES:

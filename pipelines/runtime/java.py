@@ -43,9 +43,9 @@ class Java:
     """A Java runtime that was seen to start.
 
     Attributes:
-        home: its folder, fit for the environment variable JAVA_HOME.
-        version: the major version, e.g. 17.
-        origin: where it was found, for messages.
+        home: Its folder, fit for the environment variable JAVA_HOME.
+        version: The major version, e.g. 17.
+        origin: Where it was found, for messages.
     """
 
     home: Path
@@ -71,7 +71,7 @@ def find_java() -> Java:
         The first one that starts and fits.
 
     Raises:
-        InfrastructureError: there is none; the message says where it was searched for and what was found.
+        InfrastructureError: There is none; the message says where it was searched for and what was found.
     """
     seen: list[str] = []
     if java_home := os.environ.get("JAVA_HOME"):
@@ -98,7 +98,7 @@ def use_java() -> Java:
         What `find_java` found.
 
     Raises:
-        InfrastructureError: as `find_java`.
+        InfrastructureError: As `find_java`.
     """
     java = find_java()
     os.environ["JAVA_HOME"] = str(java.home)

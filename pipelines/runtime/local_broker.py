@@ -43,9 +43,9 @@ def server_properties(folder: Path, port: int, controller_port: int) -> str:
     """Write out the broker's configuration.
 
     Args:
-        folder: its data goes below.
-        port: for clients, on the loopback address.
-        controller_port: for its own controller, likewise.
+        folder: Its data goes below.
+        port: For clients, on the loopback address.
+        controller_port: For its own controller, likewise.
 
     Returns:
         The text of ``server.properties``.
@@ -105,9 +105,9 @@ class EmbeddedBroker:
 
     Attributes:
         bootstrap_servers: ``host:port``, what clients connect to.
-        pid: its process, or None for a cluster that Oncelake did not start.
-        started: when that process started, in seconds since the epoch; a pid alone can be used again.
-        folder: its data, configuration and log, or None as above.
+        pid: Its process, or None for a cluster that Oncelake did not start.
+        started: When that process started, in seconds since the epoch; a pid alone can be used again.
+        folder: Its data, configuration and log, or None as above.
     """
 
     bootstrap_servers: str
@@ -125,7 +125,7 @@ class EmbeddedBroker:
         Does nothing when it has ended or was not started by Oncelake.
 
         Args:
-            within_s: how long it may take, in seconds.
+            within_s: How long it may take, in seconds.
         """
         process = self._process()
         if process is not None:
@@ -151,14 +151,14 @@ def broker(folder: Path | None = None) -> Iterator[EmbeddedBroker]:
     With ``KAFKA_BOOTSTRAP_SERVERS`` in the environment that cluster is given instead and nothing is started.
 
     Args:
-        folder: where its data, configuration and log go and stay; without it a temporary folder, removed at
+        folder: Where its data, configuration and log go and stay; without it a temporary folder, removed at
             the end.
 
     Yields:
         The broker, ready for clients.
 
     Raises:
-        InfrastructureError: it did not come up in time; the message ends with the tail of its log.
+        InfrastructureError: It did not come up in time; the message ends with the tail of its log.
     """
     if servers := os.environ.get(BOOTSTRAP_VARIABLE):
         yield EmbeddedBroker(servers)
@@ -182,14 +182,14 @@ def start_broker(folder: Path, port: int = 0) -> EmbeddedBroker:
     A folder used before keeps its topics, and its port if that is still free.
 
     Args:
-        folder: where its data, configuration and log go.
-        port: for clients of a new folder; when it is taken, or 0, a free one.
+        folder: Where its data, configuration and log go.
+        port: For clients of a new folder; when it is taken, or 0, a free one.
 
     Returns:
         The broker, ready for clients.
 
     Raises:
-        InfrastructureError: as `broker`.
+        InfrastructureError: As `broker`.
     """
     folder = folder.absolute()
     class_path = os.pathsep.join(map(str, ensure_jars("broker")))
@@ -305,8 +305,8 @@ def free_ports(folder: Path, client_port: int) -> tuple[int, int]:
     """Choose two ports: for clients that of the last start, or the wanted one, if it is free; free ones else.
 
     Args:
-        folder: of the broker.
-        client_port: the port for clients of a new folder; 0 for any.
+        folder: Of the broker.
+        client_port: The port for clients of a new folder; 0 for any.
 
     Returns:
         The ports for clients and for the broker's own controller.

@@ -38,9 +38,9 @@ class Hook(NamedTuple):
     """A way to tell people.
 
     Attributes:
-        setting: what sets it.
-        description: what it does, for the plan.
-        send: takes a body and a number of seconds, and returns what went wrong, if anything did.
+        setting: What sets it.
+        description: What it does, for the plan.
+        send: Takes a body and a number of seconds, and returns what went wrong, if anything did.
     """
 
     setting: str
@@ -52,8 +52,8 @@ def notify(config: NotifyConfig, summary: dict[str, Any]) -> None:
     """Give the summary of a failed run, as JSON, to the hooks that are set, and log a hook that fails.
 
     Args:
-        config: the hooks, and after which failures they are called.
-        summary: of the run, with `status` and `exit_code`.
+        config: The hooks, and after which failures they are called.
+        summary: Of the run, with `status` and `exit_code`.
     """
     if summary["status"] == "failed" and _ENDINGS.get(summary["exit_code"]) in config.when:
         alert(config, summary)
@@ -65,9 +65,9 @@ def alert(
     """Give a summary, as JSON, to the hooks that are set, whatever it is about, and log a hook that fails.
 
     Args:
-        config: the hooks; after which failures of a run they are called has no meaning here.
-        summary: what people are to know.
-        only: the settings of the hooks that are called; None for all.
+        config: The hooks; after which failures of a run they are called has no meaning here.
+        summary: What people are to know.
+        only: The settings of the hooks that are called; None for all.
 
     Returns:
         The settings of the hooks that failed.

@@ -36,7 +36,7 @@ def own_jar() -> Path:
         the same source. So `make package` does not change the class path and the archive of a checkout.
 
     Raises:
-        InfrastructureError: the source does not compile, or nothing is there to compile it.
+        InfrastructureError: The source does not compile, or nothing is there to compile it.
     """
     packaged = packaged_jar()
     built = home() / "jars" / "rack" / packaged.name
@@ -63,10 +63,10 @@ def spark_jars(*, s3: bool = False) -> list[Path]:
     """Have all jars that a Spark session needs: those of the lock, and ours.
 
     Args:
-        s3: also those for a lake on S3.
+        s3: Also those for a lake on S3.
 
     Raises:
-        InfrastructureError: as `ensure_jars` and `own_jar`.
+        InfrastructureError: As `ensure_jars` and `own_jar`.
     """
     return [*ensure_jars("spark"), own_jar(), *(ensure_jars("s3") if s3 else [])]
 
@@ -75,10 +75,10 @@ def build_rack_jar(jar: Path) -> None:
     """Compile the Java source and pack it.
 
     Args:
-        jar: where the jar goes; it is there whole or not at all.
+        jar: Where the jar goes; it is there whole or not at all.
 
     Raises:
-        InfrastructureError: the source does not compile, or nothing is there to compile it.
+        InfrastructureError: The source does not compile, or nothing is there to compile it.
     """
     java, source = find_java(), resource("jvm")
     jar.parent.mkdir(parents=True, exist_ok=True)

@@ -39,8 +39,8 @@ def end_processes(processes: Iterable[psutil.Process], within_s: float) -> None:
     """Ask processes to end, kill those that do not, and wait for all.
 
     Args:
-        processes: known by id and start time, so an id that was given away since is left alone.
-        within_s: seconds until they are killed, and again until it is given up.
+        processes: Known by id and start time, so an id that was given away since is left alone.
+        within_s: Seconds until they are killed, and again until it is given up.
     """
     terminated = list(processes)
     for process in terminated:
@@ -82,7 +82,7 @@ def graceful_shutdown() -> Iterator[None]:
     the main thread, where no handler can be set, and inside another such block nothing is done.
 
     Raises:
-        SystemExit: a signal has come; the code is 128 + its number, as a shell has it.
+        SystemExit: A signal has come; the code is 128 + its number, as a shell has it.
     """
     received: list[int] = []
     below: set[psutil.Process] = set()

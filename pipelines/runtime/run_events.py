@@ -48,15 +48,15 @@ def begin_events(config: PipelineConfig, contract: DataContract, job: str) -> "R
     """Send that a job has begun, if the environment asks for run events.
 
     Args:
-        config: the pipeline's configuration.
-        contract: its contract.
-        job: the job's name.
+        config: The pipeline's configuration.
+        contract: Its contract.
+        job: The job's name.
 
     Returns:
         What sends that it has ended; None if nobody asks, or the command is no job.
 
     Raises:
-        ConfigError: the client of OpenLineage is not installed, or refuses its settings.
+        ConfigError: The client of OpenLineage is not installed, or refuses its settings.
     """
     datasets = datasets_of(config, job)
     variable = next((name for name in _VARIABLES if os.environ.get(name)), None)
@@ -87,9 +87,9 @@ class _Change:
     """A change of the state of a run.
 
     Attributes:
-        state: the new state.
-        error: why the run has failed.
-        at: when.
+        state: The new state.
+        error: Why the run has failed.
+        at: When.
     """
 
     state: str
@@ -174,8 +174,8 @@ class RunEvents:
         """Let an event be sent.
 
         Args:
-            state: the run's new state.
-            error: why it has failed.
+            state: The run's new state.
+            error: Why it has failed.
         """
         self._waiting.put(_Change(state, error, datetime.now(UTC)))
 
@@ -183,7 +183,7 @@ class RunEvents:
         """Send how the run ended, and wait for a short time until it is sent.
 
         Args:
-            summary: the run's summary, with `status`, and with `error` if it has failed.
+            summary: The run's summary, with `status`, and with `error` if it has failed.
         """
         state = _STATES[summary["status"], self._run.datasets.is_stream]
         self.send(state, summary.get("error"))
@@ -213,7 +213,7 @@ class _Complaints(logging.Handler):
     """Keeps what the client logs from the log of the job; some of its transports do not raise what fails.
 
     Attributes:
-        texts: its warnings.
+        texts: Its warnings.
     """
 
     def __init__(self) -> None:

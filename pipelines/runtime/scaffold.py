@@ -34,14 +34,14 @@ def lay_out(folder: Path) -> list[Path]:
     """Write the files of a new project: all of them, or none if it fails or is stopped.
 
     Args:
-        folder: where to; made if missing.
+        folder: Where to; made if missing.
 
     Returns:
         The files written, sorted.
 
     Raises:
-        FileExistsError: there is a file of one of these names, which is left as it is.
-        OSError: one of them cannot be written.
+        FileExistsError: There is a file of one of these names, which is left as it is.
+        OSError: One of them cannot be written.
     """
     with ExitStack() as undo:
         written = [_write(folder / name, source, undo) for name, source in _sources()]

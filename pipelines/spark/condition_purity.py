@@ -42,15 +42,15 @@ def reaches_out(spark: SparkSession, sql: str) -> str | None:
     """Return what of a condition is more than an expression; nothing is looked up or computed for that.
 
     Args:
-        spark: the session, whose parser reads the condition, and which knows the functions of Spark.
-        sql: the condition.
+        spark: The session, whose parser reads the condition, and which knows the functions of Spark.
+        sql: The condition.
 
     Returns:
         A query, a function that reaches files, addresses or Java, or one that is not Spark's own; None if
         there is none.
 
     Raises:
-        AnalysisException: it is not SQL.
+        AnalysisException: It is not SQL.
     """
     session: Any = spark._jsparkSession
     state = session.sessionState()
@@ -91,8 +91,8 @@ def asks_more(sql: str, plan: Any) -> str | None:
     """Return what a condition uses beyond its record: the clock, the user, other rows; or that it makes rows.
 
     Args:
-        sql: the condition.
-        plan: the analyzed plan (of the JVM) that selects the condition as its last column.
+        sql: The condition.
+        plan: The analyzed plan (of the JVM) that selects the condition as its last column.
 
     Returns:
         The part that asks, as Spark writes it; None if there is none.

@@ -19,8 +19,8 @@ class HadoopFile:
         """Name it.
 
         Args:
-            spark: the session, which knows the file systems.
-            path: its path as text, or Hadoop's own.
+            spark: The session, which knows the file systems.
+            path: Its path as text, or Hadoop's own.
         """
         jvm: Any = spark.sparkContext._jvm
         self._spark = spark
@@ -33,9 +33,9 @@ class HadoopFile:
         """Name a file by a URL, as Spark and Delta's log write it.
 
         Args:
-            spark: the session.
-            url: the URL; characters that a URL may not have are escaped in it.
-            table: the path of the table that it is relative to, if it is relative.
+            spark: The session.
+            url: The URL; characters that a URL may not have are escaped in it.
+            table: The path of the table that it is relative to, if it is relative.
         """
         jvm: Any = spark.sparkContext._jvm
         new_path = jvm.org.apache.hadoop.fs.Path
@@ -89,10 +89,10 @@ class HadoopFile:
         A file that is there already is left as it is.
 
         Args:
-            to: the copy.
+            to: The copy.
 
         Raises:
-            InfrastructureError: the file system does not give the copy its name.
+            InfrastructureError: The file system does not give the copy its name.
         """
         if to.exists():
             return

@@ -45,6 +45,6 @@ def offsets_in(text: str, config: PipelineConfig) -> dict[int, int]:
     """Return the offsets of the pipeline's topic, by partition, as Kafka's source writes them.
 
     Raises:
-        SourceError: they are damaged.
+        SourceError: They are damaged.
     """
     return kafka_offsets_in(text, f"{config.checkpoint('ingest')}/offsets").get(config.kafka.topic, {})

@@ -23,9 +23,9 @@ class LateShare:
     the limit does not fill the log.
 
     Attributes:
-        limit: above which share the log warns.
-        enough: how many records a span has at least.
-        warnings: the worst span above the limit, in words; empty if there was none.
+        limit: Above which share the log warns.
+        enough: How many records a span has at least.
+        warnings: The worst span above the limit, in words; empty if there was none.
     """
 
     limit: float
@@ -40,8 +40,8 @@ class LateShare:
         """Add a micro-batch.
 
         Args:
-            records: all its records.
-            late: those that were dropped, as they came behind the watermark.
+            records: All its records.
+            late: Those that were dropped, as they came behind the watermark.
         """
         self._records += records
         self._late += late
@@ -85,9 +85,9 @@ def late_share(spark: SparkSession, query: str, config: SpeedConfig) -> Iterator
     """Watch the share of late records of a query while the block runs.
 
     Args:
-        spark: the session.
-        query: the query's name.
-        config: says what is too much.
+        spark: The session.
+        query: The query's name.
+        config: Says what is too much.
     """
     share = LateShare(config.late_warn_share, config.late_warn_records)
     with listening(spark, _Listener(query, share)):

@@ -101,7 +101,7 @@ def _started(popen: dict[str, Any]) -> Any:
     """Start Java as PySpark itself does.
 
     Args:
-        popen: further arguments of its process.
+        popen: Further arguments of its process.
     """
     return launch_gateway(popen_kwargs=popen)  # type: ignore[no-untyped-call]
 

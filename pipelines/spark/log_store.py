@@ -45,11 +45,11 @@ def require_log_store(config: PipelineConfig, settings: Mapping[str, str]) -> No
     """Refuse a lake on S3, or on a local file system, whose commits are kept apart within one JVM only.
 
     Args:
-        config: says where the lake is.
+        config: Says where the lake is.
         settings: Spark's, also those of spark-submit.
 
     Raises:
-        ConfigError: two jobs could commit the same version, and one of them would be lost.
+        ConfigError: Two jobs could commit the same version, and one of them would be lost.
     """
     if not is_on_s3(config.root):
         _require_links(config.root, settings)
@@ -93,7 +93,7 @@ def check_put_if_absent(pipeline: Pipeline) -> None:
     What fails for another reason, such as a lake that may only be read, is left to the job itself.
 
     Raises:
-        ConfigError: it is written over; or Delta's log store cannot be loaded, or is not for this store.
+        ConfigError: It is written over; or Delta's log store cannot be loaded, or is not for this store.
     """
     config = pipeline.config
     try:
@@ -144,7 +144,7 @@ def probe_store(pipeline: Pipeline) -> StoreProbe:
     """Write a commit into a folder of its own under `lake.root/ops`, once and again, and delete it.
 
     Raises:
-        InfrastructureError: it cannot be written.
+        InfrastructureError: It cannot be written.
     """
     spark, folder = pipeline.spark, f"{pipeline.config.root}/ops/_probe-{uuid4().hex[:12]}"
     file = f"{folder}/_delta_log/{0:020d}.json"
@@ -169,8 +169,8 @@ def put_if_absent(spark: SparkSession, file: str) -> bool:
     """Write an empty file by Delta's log store, unless it is there.
 
     Args:
-        spark: the session.
-        file: the path of a version in a folder that Delta would call a log.
+        spark: The session.
+        file: The path of a version in a folder that Delta would call a log.
 
     Returns:
         Whether it was written.

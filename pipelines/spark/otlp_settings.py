@@ -23,7 +23,7 @@ def otlp_signals(environ: Mapping[str, str]) -> frozenset[Signal]:
         environ: The environment variables.
 
     Raises:
-        ConfigError: another protocol is asked for, or the library is not installed.
+        ConfigError: Another protocol is asked for, or the library is not installed.
     """
     if environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return frozenset()

@@ -21,7 +21,7 @@ def check_patterns(spark: SparkSession, contract: DataContract) -> None:
     """Ask Java whether it can read the contract's regular expressions, which Python cannot check.
 
     Raises:
-        ContractError: it cannot read one.
+        ContractError: It cannot read one.
     """
     jvm: Any = spark.sparkContext._jvm
     for rule in contract.row_rules:
@@ -40,7 +40,7 @@ def check_zone(spark: SparkSession, contract: DataContract) -> None:
     """Ask Java whether it knows the zone in which event days begin, since its list may be the older one.
 
     Raises:
-        ContractError: it does not.
+        ContractError: It does not.
     """
     jvm: Any = spark.sparkContext._jvm
     try:
@@ -57,7 +57,7 @@ def check_conditions(spark: SparkSession, contract: DataContract) -> None:
     """Ask Spark whether the contract's conditions are ones: boolean, over its columns, the same every time.
 
     Raises:
-        ContractError: one is not.
+        ContractError: One is not.
     """
     if not contract.conditions:
         return
@@ -100,7 +100,7 @@ def check_executors(spark: SparkSession, contract: DataContract) -> None:
     """Make sure that no executor can be ended by a broken value; the driver has its limits already.
 
     Raises:
-        ConfigError: executors have no limits.
+        ConfigError: Executors have no limits.
     """
     context = spark.sparkContext
     options = context.getConf().get("spark.executor.extraJavaOptions") or ""

@@ -97,14 +97,14 @@ def spark_session(config: PipelineConfig, job: str, *, verbose: bool = False) ->
     Without spark-submit, Java is looked for and the pinned jars are fetched if they are missing.
 
     Args:
-        config: its `spark` part decides the master and further settings.
-        job: names the application, with the pipeline.
-        verbose: whether Spark's log shows warnings, as Spark itself would have it, instead of errors alone.
+        config: Its `spark` part decides the master and further settings.
+        job: Names the application, with the pipeline.
+        verbose: Whether Spark's log shows warnings, as Spark itself would have it, instead of errors alone.
 
     Raises:
-        ConfigError: spark-submit was called without the jars that the jobs need; or the lake's store would
+        ConfigError: `spark-submit` was called without the jars that the jobs need; or the lake's store would
             lose commits.
-        InfrastructureError: there is no usable Java, or the jars cannot be had.
+        InfrastructureError: There is no usable Java, or the jars cannot be had.
     """
     submitted = is_submitted()
     given = {**(dict(SparkConf().getAll()) if submitted else {}), **config.spark.conf}
@@ -245,7 +245,7 @@ def _end_launched(others: Collection[int]) -> None:
     PySpark removes the file by which the two would have met; the JVM then fails to write it, and stays.
 
     Args:
-        others: the processes that this one had started before, by their ids.
+        others: The processes that this one had started before, by their ids.
     """
     for child in psutil.Process().children(recursive=True):
         if child.pid not in others:

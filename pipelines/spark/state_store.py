@@ -28,8 +28,8 @@ def use_state_store(spark: SparkSession, config: PipelineConfig) -> list[str]:
     keeps is changed; with any other, Spark goes on with the one that the checkpoint was made with.
 
     Args:
-        spark: the session.
-        config: of the pipeline, whose speed query must not run.
+        spark: The session.
+        config: Of the pipeline, whose speed query must not run.
 
     Returns:
         A warning, if Spark's own store takes the place of ours.

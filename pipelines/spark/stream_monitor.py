@@ -166,8 +166,8 @@ class StreamMonitor:
         """Note a micro-batch.
 
         Args:
-            batch: its figures.
-            query: the id of the query in its checkpoint.
+            batch: Its figures.
+            query: The id of the query in its checkpoint.
         """
         # Never changed, since who asks for metrics reads it in another thread.
         self._totals = self._totals.plus(batch)

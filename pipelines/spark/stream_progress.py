@@ -41,10 +41,10 @@ class StateFigures:
     """The state of a micro-batch's deduplication; times are sums over its tasks.
 
     Attributes:
-        memory_bytes: what it takes in memory. Its keys are not counted: that would cost a look at each.
-        update_s: seconds of looking up and writing keys.
-        evict_s: seconds of removing expired keys.
-        commit_s: seconds of writing the changes to the checkpoint.
+        memory_bytes: What it takes in memory. Its keys are not counted: that would cost a look at each.
+        update_s: Seconds of looking up and writing keys.
+        evict_s: Seconds of removing expired keys.
+        commit_s: Seconds of writing the changes to the checkpoint.
     """
 
     memory_bytes: int = 0
@@ -63,13 +63,13 @@ class TaskFigures:
     """What the tasks of a micro-batch took, summed over them.
 
     Attributes:
-        tasks: how many have ended.
-        failed: how many of these failed.
-        run_s: seconds that executors ran them.
-        gc_s: seconds of garbage collection meanwhile.
-        spilled_bytes: bytes that did not fit into memory.
-        longest_s: the longest of them.
-        handing_on_s: of `run_s`, that of tasks that handed rows on to others, by a shuffle.
+        tasks: How many have ended.
+        failed: How many of these failed.
+        run_s: Seconds that executors ran them.
+        gc_s: Seconds of garbage collection meanwhile.
+        spilled_bytes: Bytes that did not fit into memory.
+        longest_s: The longest of them.
+        handing_on_s: Of `run_s`, that of tasks that handed rows on to others, by a shuffle.
     """
 
     tasks: int = 0
@@ -86,20 +86,20 @@ class BatchFigures:
     """A micro-batch that is done.
 
     Attributes:
-        number: its number.
-        at: when it began.
-        seconds: how long it took.
-        records: what it read.
-        phases: seconds by phase: `source` (asking for offsets), `planning`, `write` (reading, computing and
+        number: Its number.
+        at: When it began.
+        seconds: How long it took.
+        records: What it read.
+        phases: Seconds by phase: `source` (asking for offsets), `planning`, `write` (reading, computing and
             writing), `log` (of the checkpoint).
-        state: of a query with state.
-        tasks: of its tasks; None if they were not measured.
-        duplicates: copies that the deduplication left out.
-        late: records behind the watermark.
-        watermark: the watermark; None if the query has none, or had no micro-batch before.
-        files_left: files of its source that it has left for the next ones; None if its source has none.
-        bytes_left: what these have.
-        parts: seconds of `write` by what the job itself can tell apart, see `pipelines.spark.write_parts`.
+        state: Of a query with state.
+        tasks: Of its tasks; None if they were not measured.
+        duplicates: Copies that the deduplication left out.
+        late: Records behind the watermark.
+        watermark: The watermark; None if the query has none, or had no micro-batch before.
+        files_left: Files of its source that it has left for the next ones; None if its source has none.
+        bytes_left: What these have.
+        parts: Seconds of `write` by what the job itself can tell apart, see `pipelines.spark.write_parts`.
     """
 
     number: int
@@ -122,19 +122,19 @@ class StreamProgress:
     """What is known of a run of a stream.
 
     Attributes:
-        query: its name: `ingest`, `speed` or `publish`.
-        host: where its driver runs.
-        pid: the driver's process.
-        started_at: when the run began.
-        written_at: when this was written; while the process lives, twice a minute.
-        seen_at: the last sign that the stream moves: a micro-batch or a task has ended, or there was nothing
+        query: Its name: `ingest`, `speed` or `publish`.
+        host: Where its driver runs.
+        pid: The driver's process.
+        started_at: When the run began.
+        written_at: When this was written; while the process lives, twice a minute.
+        seen_at: The last sign that the stream moves: a micro-batch or a task has ended, or there was nothing
             to do.
-        trigger_s: the time from one micro-batch to the next; 0 if it was to take what is there and end.
-        previous_at: when the run before it began, if that left a file.
-        executors: how many executors it has; 0 where the driver does their work.
-        ended_at: when it ended; None while it runs, or if it died.
-        failure: the first line of why it failed.
-        batches: its last micro-batches, the oldest first.
+        trigger_s: The time from one micro-batch to the next; 0 if it was to take what is there and end.
+        previous_at: When the run before it began, if that left a file.
+        executors: How many executors it has; 0 where the driver does their work.
+        ended_at: When it ended; None while it runs, or if it died.
+        failure: The first line of why it failed.
+        batches: Its last micro-batches, the oldest first.
     """
 
     query: Query
@@ -178,9 +178,9 @@ class Refusal:
     """A run that failed before its query began. It leaves the figures of the run before as they are.
 
     Attributes:
-        at: when it failed.
-        failure: the first line of why.
-        last_written_at: when the figures that it found were written; None if there were none. If there are
+        at: When it failed.
+        failure: The first line of why.
+        last_written_at: When the figures that it found were written; None if there were none. If there are
             newer ones, a run is or was at work since.
     """
 
@@ -197,9 +197,9 @@ def new_run(query: Query, trigger_s: float, previous: StreamProgress | None) -> 
     """Return what is known of a run that begins in this process.
 
     Args:
-        query: the query's name.
-        trigger_s: as in `StreamProgress`.
-        previous: what the run before it has left.
+        query: The query's name.
+        trigger_s: As in `StreamProgress`.
+        previous: What the run before it has left.
     """
     now = datetime.now(UTC)
     previous_at = previous.started_at if previous else None
@@ -210,7 +210,7 @@ def write_progress(spark: SparkSession, checkpoint: str, progress: StreamProgres
     """Replace the file of a query.
 
     Raises:
-        Py4JError: it cannot be written.
+        Py4JError: It cannot be written.
     """
     replace_file(spark, progress_path(checkpoint), _FILE.dump_json(progress).decode())
 
@@ -224,7 +224,7 @@ def write_refusal(spark: SparkSession, checkpoint: str, refusal: Refusal) -> Non
     """Replace the file that says why the last run of a query was refused.
 
     Raises:
-        Py4JError: it cannot be written.
+        Py4JError: It cannot be written.
     """
     replace_file(spark, _refusal_path(checkpoint), _REFUSAL.dump_json(refusal).decode())
 
@@ -233,9 +233,9 @@ def read_refusal(spark: SparkSession, checkpoint: str, last: StreamProgress | No
     """Return why the newest run of a query was refused; None if it was not, or if another was at work since.
 
     Args:
-        spark: the session.
-        checkpoint: the path of the query's checkpoint.
-        last: the figures of the newest run.
+        spark: The session.
+        checkpoint: The path of the query's checkpoint.
+        last: The figures of the newest run.
     """
     try:
         text = HadoopFile(spark, _refusal_path(checkpoint)).text()
@@ -254,7 +254,7 @@ def progress_in(text: str) -> StreamProgress:
     """Return the figures that the text of a query's file stands for.
 
     Raises:
-        ValidationError: it stands for none.
+        ValidationError: It stands for none.
     """
     return _FILE.validate_json(text)
 
@@ -263,7 +263,7 @@ def refusal_in(text: str) -> Refusal:
     """Return the refusal that the text of a query's file stands for.
 
     Raises:
-        ValidationError: it stands for none.
+        ValidationError: It stands for none.
     """
     return _REFUSAL.validate_json(text)
 
@@ -310,8 +310,8 @@ class CounterSpec(NamedTuple):
     """A figure that is added up over the micro-batches of a run.
 
     Attributes:
-        text: what it counts.
-        of: returns what a micro-batch adds to it.
+        text: What it counts.
+        of: Returns what a micro-batch adds to it.
     """
 
     text: str
@@ -331,8 +331,8 @@ class RunTotals:
     """What the micro-batches of a run add up to.
 
     Attributes:
-        counters: by the names of `COUNTERS`.
-        phases: seconds by phase, as in `BatchFigures`.
+        counters: By the names of `COUNTERS`.
+        phases: Seconds by phase, as in `BatchFigures`.
     """
 
     counters: Mapping[str, float] = field(default_factory=dict)

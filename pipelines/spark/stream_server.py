@@ -37,7 +37,7 @@ class StreamServer:
         metrics: Returns its metrics, as they are now.
 
     Raises:
-        ConfigError: nothing can listen there.
+        ConfigError: Nothing can listen there.
     """
 
     def __init__(

@@ -55,13 +55,13 @@ class Totals:
     """What one query did since it was started here.
 
     Attributes:
-        batches: micro-batches with data.
-        records: records read from the source.
-        counts: sums of the observed metrics and of the state operators' metrics, by name.
-        start: the source's offsets before the first micro-batch, as the source writes them.
-        end: the source's offsets after the last micro-batch.
-        watermark: the last watermark; of 1970 before the first micro-batch, None if the query has none.
-        source: the source's own metrics, the last that it reported.
+        batches: Micro-batches with data.
+        records: Records read from the source.
+        counts: Sums of the observed metrics and of the state operators' metrics, by name.
+        start: The source's offsets before the first micro-batch, as the source writes them.
+        end: The source's offsets after the last micro-batch.
+        watermark: The last watermark; of 1970 before the first micro-batch, None if the query has none.
+        source: The source's own metrics, the last that it reported.
     """
 
     batches: int = 0
@@ -134,7 +134,7 @@ class BatchFunction:
     Spark hands the first on as text within a stack trace.
 
     Attributes:
-        raised: by the last micro-batch, if it failed.
+        raised: By the last micro-batch, if it failed.
     """
 
     def __init__(self, write: Callable[[DataFrame, int], None]) -> None:
@@ -225,11 +225,11 @@ def each_batch(
     `pipelines.delta.idempotent_writer` writes so.
 
     Args:
-        rows: a streaming frame.
-        write: gets the rows of one micro-batch and its number.
-        name: the query's name, for logs and metrics.
-        checkpoint: the path of its checkpoint.
-        trigger: when micro-batches start.
+        rows: A streaming frame.
+        write: Gets the rows of one micro-batch and its number.
+        name: The query's name, for logs and metrics.
+        checkpoint: The path of its checkpoint.
+        trigger: When micro-batches start.
     """
     writer = rows.writeStream.foreachBatch(write).outputMode("append")
     writer = writer.queryName(name).option("checkpointLocation", checkpoint)
@@ -242,7 +242,7 @@ def query_of(spark: SparkSession) -> str:
     """Return the id of the query whose micro-batch runs in this thread; it lives as long as the checkpoint.
 
     Raises:
-        RuntimeError: there is none.
+        RuntimeError: There is none.
     """
     query = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
     if query is None:
@@ -254,8 +254,8 @@ def observed(spark: SparkSession, observation: str) -> int:
     """Return the one number that an observation has for the micro-batch of this thread, once it was computed.
 
     Args:
-        spark: the session.
-        observation: the name of the observation.
+        spark: The session.
+        observation: The name of the observation.
     """
     query: Any = spark.streams.get(query_of(spark))
     metrics = query._jsq.streamingQuery().lastExecution().observedMetrics()
@@ -286,13 +286,13 @@ def run_query(
 
     Args:
         pipeline: The pipeline.
-        query: the query.
-        job: what it does.
-        trigger: when micro-batches start.
-        is_recoverable: as for `run_stream`.
+        query: The query.
+        job: What it does.
+        trigger: When micro-batches start.
+        is_recoverable: As for `run_stream`.
 
     Raises:
-        OncelakeError: as for `run_stream`.
+        OncelakeError: As for `run_stream`.
     """
     write = BatchFunction(job.write)
 
@@ -320,19 +320,19 @@ def run_stream(
     does it again.
 
     Args:
-        spark: the session.
-        start: starts the query.
-        write: what writes its micro-batches, if that is a function of ours.
-        is_recoverable: tells whether what made the query fail is over once the query is started again.
-        monitor: shows what the query does.
+        spark: The session.
+        start: Starts the query.
+        write: What writes its micro-batches, if that is a function of ours.
+        is_recoverable: Tells whether what made the query fail is over once the query is started again.
+        monitor: Shows what the query does.
 
     Returns:
         What the query did, in all of its runs together.
 
     Raises:
-        OncelakeError: what `write` raised.
-        SourceError: the source cannot be trusted.
-        InfrastructureError: the query failed for another reason. What the function or Spark raised is the
+        OncelakeError: What `write` raised.
+        SourceError: The source cannot be trusted.
+        InfrastructureError: The query failed for another reason. What the function or Spark raised is the
             error's cause.
     """
     totals, is_to_run = Totals(), True

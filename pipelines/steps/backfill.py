@@ -52,19 +52,19 @@ def backfill(
 
     Args:
         pipeline: The pipeline, with all of its clusters.
-        run_id: the holder of the lease of backfills meanwhile.
-        asked: which records.
-        tell: is told how far the run is, at its beginning and after each chunk.
-        dry_run: plan, and change nothing.
+        run_id: The holder of the lease of backfills meanwhile.
+        asked: Which records.
+        tell: Is told how far the run is, at its beginning and after each chunk.
+        dry_run: Plan, and change nothing.
 
     Raises:
-        ConfigError: there is no such topic or partition; or bronze would get a gap before its first record,
+        ConfigError: There is no such topic or partition; or bronze would get a gap before its first record,
             or behind its last one; or there is no such cluster, or it is retired.
         OffsetsGone: Kafka no longer has some of what was asked for; all else is in bronze.
-        SourceError: there is no bronze, or the topic is not the one that it was filled from, or has other
+        SourceError: There is no bronze, or the topic is not the one that it was filled from, or has other
             records under its offsets; or bronze was restored and its reader was not; or bronze was filled
             from a cluster that is not configured, or ingest has not begun with the one that is asked for.
-        InfrastructureError: another backfill is at work, or has taken over; or ingest's commits left no room
+        InfrastructureError: Another backfill is at work, or has taken over; or ingest's commits left no room
             for one; or the cluster does not answer; or the clock is ahead.
     """
     config = source_of(pipeline.config, asked.cluster)
@@ -86,11 +86,11 @@ def source_of(config: PipelineConfig, cluster: str | None) -> PipelineConfig:
     """Return the configuration of the source that a backfill reads.
 
     Args:
-        config: that of the pipeline.
-        cluster: the cluster; None for the first.
+        config: That of the pipeline.
+        cluster: The cluster; None for the first.
 
     Raises:
-        ConfigError: there is no such cluster, or it is retired.
+        ConfigError: There is no such cluster, or it is retired.
     """
     found = config.sources()[0] if cluster is None else config.source(cluster)
     require_not_retired(found.kafka)
@@ -112,7 +112,7 @@ class _Source(SparkBackfillLake):
     """A lake and its topic, see `pipelines.kafka.backfill_run.BackfillSource`.
 
     Attributes:
-        forgotten: places of records that were forgotten, if there are any: one frame.
+        forgotten: Places of records that were forgotten, if there are any: one frame.
     """
 
     forgotten: list[DataFrame] = field(default_factory=list)

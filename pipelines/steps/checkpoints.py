@@ -46,8 +46,8 @@ def reset_checkpoint(pipeline: Pipeline, run_id: str, query: LakeQuery) -> Check
 
     Args:
         pipeline: The pipeline.
-        run_id: the holder of the lease meanwhile.
-        query: the stream.
+        run_id: The holder of the lease meanwhile.
+        query: The stream.
 
     Raises:
         ConfigError: there is no such topic.

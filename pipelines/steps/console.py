@@ -49,9 +49,9 @@ class Described:
     """A pipeline as its files describe it.
 
     Attributes:
-        name: its name.
-        loaded: its configuration and contract; None if they are refused.
-        refusal: why they are.
+        name: Its name.
+        loaded: Its configuration and contract; None if they are refused.
+        refusal: Why they are.
     """
 
     name: str
@@ -63,7 +63,7 @@ def describe_all(**places: Unpack[Places]) -> list[Described]:
     """Load all pipelines of an environment, whatever is wrong with some of them.
 
     Raises:
-        ConfigError: there are none, or each of them is refused.
+        ConfigError: There are none, or each of them is refused.
     """
     found = []
     for name in require_pipelines(places["conf_dir"], places["env"]):
@@ -81,8 +81,8 @@ class CollectionLimits:
     """When figures are old, and how long they are waited for.
 
     Attributes:
-        old_after_s: the age in seconds from which on figures are old.
-        answer_s: for how many seconds an answer about a pipeline is waited for before the page says so.
+        old_after_s: The age in seconds from which on figures are old.
+        answer_s: For how many seconds an answer about a pipeline is waited for before the page says so.
     """
 
     old_after_s: float
@@ -93,10 +93,10 @@ class Collector:
     """Collects what the console shows.
 
     Args:
-        spark: the session, for all pipelines.
-        described: the pipelines.
-        reports: the folder of reports.
-        limits: when figures are old.
+        spark: The session, for all pipelines.
+        described: The pipelines.
+        reports: The folder of reports.
+        limits: When figures are old.
     """
 
     def __init__(

@@ -90,7 +90,7 @@ def diagnose(config: PipelineConfig, start: Callable[[], Pipeline], fail_on: Fai
         fail_on: The level from which on a finding is a failure.
 
     Raises:
-        ChecksFailed: there is such a finding.
+        ChecksFailed: There is such a finding.
     """
     facts = _Asked()
     facts.ask("runtime", lambda: runtime_facts(config), LIMIT)
@@ -159,7 +159,7 @@ def within(limit: timedelta, ask: Callable[[], object]) -> object:
     """Return an answer, unless it takes too long; then it is given up, and its thread ends with the process.
 
     Raises:
-        TimeoutError: it takes too long.
+        TimeoutError: It takes too long.
     """
     answer = Future[object]()
 

@@ -37,10 +37,10 @@ class Explained:
     """What was found of a key.
 
     Attributes:
-        searched: the records of bronze among which the key was looked for.
-        keys: how many keys match, shown or not.
-        records: the records of the first keys, in Kafka's order.
-        is_whole: whether these are all records of the keys that are shown.
+        searched: The records of bronze among which the key was looked for.
+        keys: How many keys match, shown or not.
+        records: The records of the first keys, in Kafka's order.
+        is_whole: Whether these are all records of the keys that are shown.
     """
 
     searched: Searched
@@ -60,11 +60,11 @@ def explain(
 
     Args:
         pipeline: The pipeline.
-        key: the key, or some parts of it.
-        limit: how many keys to show where only some parts are given.
+        key: The key, or some parts of it.
+        limit: How many keys to show where only some parts are given.
 
     Raises:
-        SourceError: there is no bronze.
+        SourceError: There is no bronze.
     """
     contract = pipeline.contract
     table = require_table(pipeline, "bronze")

@@ -83,13 +83,13 @@ def ingest(pipeline: Pipeline, *, once: bool) -> IngestResult:
 
     Args:
         pipeline: The pipeline.
-        once: take what the topic holds now and return.
+        once: Take what the topic holds now and return.
 
     Raises:
-        ConfigError: there is no such topic; or a first start would skip what it holds.
-        SourceError: offsets are gone, the topic is not the one that bronze was filled from, or has other
+        ConfigError: There is no such topic; or a first start would skip what it holds.
+        SourceError: Offsets are gone, the topic is not the one that bronze was filled from, or has other
             records under its offsets, or bronze and the checkpoint do not match.
-        InfrastructureError: the cluster or the lake does not answer; or the clock is behind.
+        InfrastructureError: The cluster or the lake does not answer; or the clock is behind.
     """
     spark, config = pipeline.spark, pipeline.config
     require_not_retired(config.kafka)
@@ -130,13 +130,13 @@ class IngestJob:
 
     Attributes:
         pipeline: The pipeline.
-        writer: writes bronze.
-        once: whether it takes what the topic holds now and ends.
-        starting_offsets: where a new checkpoint begins, in Spark's form, if not where the configuration says.
-        forgotten: places of records that were forgotten, and that it reads once more.
-        group: shows how far it is.
-        rack_traffic: measures from which racks it reads.
-        written_before: records of a micro-batch that an earlier run had written and not recorded as done.
+        writer: Writes bronze.
+        once: Whether it takes what the topic holds now and ends.
+        starting_offsets: Where a new checkpoint begins, in Spark's form, if not where the configuration says.
+        forgotten: Places of records that were forgotten, and that it reads once more.
+        group: Shows how far it is.
+        rack_traffic: Measures from which racks it reads.
+        written_before: Records of a micro-batch that an earlier run had written and not recorded as done.
     """
 
     pipeline: Pipeline

@@ -30,9 +30,9 @@ def lag(pipeline: Pipeline) -> list[StageLag]:
     """Return how far each stage is behind, and why, in the order of the data.
 
     Raises:
-        ConfigError: there is no such topic.
-        SourceError: ingest's checkpoint was reset, and bronze has offsets that Kafka has not.
-        InfrastructureError: the cluster does not answer.
+        ConfigError: There is no such topic.
+        SourceError: Ingest's checkpoint was reset, and bronze has offsets that Kafka has not.
+        InfrastructureError: The cluster does not answer.
     """
     return [StageLag(each, diagnose(each), _start(pipeline, each)) for each in stages(pipeline)]
 

@@ -45,7 +45,7 @@ class LagAlerts:
             The alert of each stage, and of the evaluation itself.
 
         Raises:
-            InfrastructureError: the alerts cannot be read, or not be kept for the next process; nothing was
+            InfrastructureError: The alerts cannot be read, or not be kept for the next process; nothing was
                 sent.
         """
         with alerts_lock(self.pipeline):
@@ -105,9 +105,9 @@ def updated_alerts(
     """Return alerts after one more evaluation, with a message for each that it changes.
 
     Args:
-        before: the alerts before.
-        config: of the pipeline: how many evaluations change an alert, and which hooks send messages.
-        found: the lag of the stages, or why it cannot be found out.
+        before: The alerts before.
+        config: Of the pipeline: how many evaluations change an alert, and which hooks send messages.
+        found: The lag of the stages, or why it cannot be found out.
     """
     policy = AlertPolicy(config.lag.raise_after, config.lag.clear_after)
     settings = [hook.setting for hook in hooks(config.notify)]

@@ -41,7 +41,7 @@ def load_pipeline(name: str, **places: Unpack[Places]) -> tuple[PipelineConfig, 
 
     Args:
         name: The pipeline.
-        places: see `Places`.
+        places: See `Places`.
 
     Raises:
         ConfigError: The configuration or a suite of expectations is refused.

@@ -69,13 +69,13 @@ def maintain(
 
     Args:
         pipeline: The pipeline.
-        run_id: the holder of the lease meanwhile.
-        dry_run: count, and change nothing.
-        vacuum_now: do not wait for `maintain.vacuum_after` with files that only earlier versions need.
+        run_id: The holder of the lease meanwhile.
+        dry_run: Count, and change nothing.
+        vacuum_now: Do not wait for `maintain.vacuum_after` with files that only earlier versions need.
 
     Raises:
-        InfrastructureError: another run holds the lease, or rewrote the same files; or the clock is ahead.
-        SourceError: there is no bronze; or a table was restored, and its reader was not.
+        InfrastructureError: Another run holds the lease, or rewrote the same files; or the clock is ahead.
+        SourceError: There is no bronze; or a table was restored, and its reader was not.
     """
     require_table(pipeline, "bronze")
     _require_fit(pipeline)

@@ -34,12 +34,12 @@ def metrics(pipeline: Pipeline, env: str, out: Path) -> WrittenMetrics:
 
     Args:
         pipeline: The pipeline.
-        env: the environment, a label of every metric.
-        out: the folder to write to.
+        env: The environment, a label of every metric.
+        out: The folder to write to.
 
     Raises:
-        SourceError: no nightly run has decided on a day yet.
-        InfrastructureError: the folder cannot be written.
+        SourceError: No nightly run has decided on a day yet.
+        InfrastructureError: The folder cannot be written.
     """
     config = pipeline.config
     past = certifications.history(pipeline)

@@ -51,7 +51,7 @@ def runtime_facts(config: PipelineConfig) -> RuntimeFacts:
     """Look at what Spark runs on, without Spark.
 
     Raises:
-        InfrastructureError: there is no usable Java.
+        InfrastructureError: There is no usable Java.
     """
     if is_submitted():
         return RuntimeFacts(None)
@@ -64,8 +64,8 @@ def topic_facts(pipeline: Pipeline) -> TopicFacts:
     """Ask the cluster for the topic.
 
     Raises:
-        ConfigError: there is no such topic, or the client refuses its settings.
-        InfrastructureError: the cluster does not answer in time.
+        ConfigError: There is no such topic, or the client refuses its settings.
+        InfrastructureError: The cluster does not answer in time.
     """
     spark, kafka = pipeline.spark, pipeline.config.kafka
     return TopicFacts(read_topic_state(spark, kafka), describe_racks(spark, kafka))
@@ -75,8 +75,8 @@ def dead_letter_facts(pipeline: Pipeline) -> TopicState | None:
     """Ask the cluster for the topic of broken records; None if there is to be none.
 
     Raises:
-        ConfigError: there is no such topic.
-        InfrastructureError: the cluster does not answer in time.
+        ConfigError: There is no such topic.
+        InfrastructureError: The cluster does not answer in time.
     """
     topic = pipeline.config.quarantine.dead_letter_topic
     setting = "quarantine.dead_letter_topic"
@@ -168,8 +168,8 @@ def output_facts(pipeline: Pipeline) -> OutputFacts | None:
     """Ask the cluster that is published to; None if nothing is published.
 
     Raises:
-        ConfigError: there is no such topic, or librdkafka refuses its settings.
-        InfrastructureError: the cluster does not answer.
+        ConfigError: There is no such topic, or librdkafka refuses its settings.
+        InfrastructureError: The cluster does not answer.
     """
     if pipeline.config.publish is None:
         return None

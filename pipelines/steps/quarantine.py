@@ -134,9 +134,9 @@ def discard(pipeline: Pipeline, run_id: str, selection: Selection, *, dry_run: b
 
     Args:
         pipeline: The pipeline.
-        run_id: the holder of the lease meanwhile.
-        selection: which of the unresolved records.
-        dry_run: count, and change nothing.
+        run_id: The holder of the lease meanwhile.
+        selection: Which of the unresolved records.
+        dry_run: Count, and change nothing.
 
     Returns:
         How many records these are.

@@ -50,13 +50,13 @@ def diagnose_racks(
 
     Args:
         pipeline: The pipeline.
-        executors: the rack of each executor; empty for one in each of the brokers' racks.
-        gigabytes: that are read in a month, for the bill.
-        price: of a gigabyte that crosses racks.
+        executors: The rack of each executor; empty for one in each of the brokers' racks.
+        gigabytes: That are read in a month, for the bill.
+        price: Of a gigabyte that crosses racks.
 
     Raises:
-        ConfigError: there is no such topic.
-        InfrastructureError: the cluster does not answer.
+        ConfigError: There is no such topic.
+        InfrastructureError: The cluster does not answer.
     """
     topic = describe_racks(pipeline.spark, pipeline.config.kafka)
     readers = list(executors) or sorted({rack for rack in topic.racks.values() if rack})
@@ -89,11 +89,11 @@ def plan_moves(pipeline: Pipeline, out: Path | None) -> PlannedMoves:
 
     Args:
         pipeline: The pipeline.
-        out: where the plan goes, if there is anything to move; None to write it nowhere.
+        out: Where the plan goes, if there is anything to move; None to write it nowhere.
 
     Raises:
-        ConfigError: there is no such topic, brokers have no racks, or the plan cannot be written.
-        InfrastructureError: the cluster does not answer.
+        ConfigError: There is no such topic, brokers have no racks, or the plan cannot be written.
+        InfrastructureError: The cluster does not answer.
     """
     topic = describe_racks(pipeline.spark, pipeline.config.kafka)
     moved = spread(topic)
@@ -128,12 +128,12 @@ def measure_traffic(pipeline: Pipeline, records: int) -> MeasuredTraffic:
 
     Args:
         pipeline: The pipeline.
-        records: how many to read at most.
+        records: How many to read at most.
 
     Raises:
-        ConfigError: there is no such topic.
-        SourceError: records are gone before they could be read.
-        InfrastructureError: the cluster does not answer.
+        ConfigError: There is no such topic.
+        SourceError: Records are gone before they could be read.
+        InfrastructureError: The cluster does not answer.
     """
     spark, config = pipeline.spark, pipeline.config
     topic = find_topic(spark, config.kafka)

@@ -77,11 +77,11 @@ def reconcile(pipeline: Pipeline) -> Reconciliation:
     pipeline's own settings: what gives no record is a marker, an aborted record or one that was compacted.
 
     Raises:
-        ConfigError: there is no such topic.
-        RecordsMissing: records are missing that nothing explains, those among them that ingest's checkpoint
+        ConfigError: There is no such topic.
+        RecordsMissing: Records are missing that nothing explains, those among them that ingest's checkpoint
             says were read.
-        SourceError: there is no bronze, or Kafka has other records under the offsets of bronze.
-        InfrastructureError: the cluster does not answer.
+        SourceError: There is no bronze, or Kafka has other records under the offsets of bronze.
+        InfrastructureError: The cluster does not answer.
     """
     spark, config = pipeline.spark, pipeline.config
     table = require_table(pipeline, "bronze")

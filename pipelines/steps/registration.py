@@ -37,9 +37,9 @@ class Registration:
     """What a catalog has of a pipeline.
 
     Attributes:
-        entries: by name in the catalog, what was done.
-        view: the view, if one is configured and a day is certified.
-        missing: tables that are not there yet, by path.
+        entries: By name in the catalog, what was done.
+        view: The view, if one is configured and a day is certified.
+        missing: Tables that are not there yet, by path.
     """
 
     entries: Mapping[str, Entry]
@@ -52,10 +52,10 @@ class _Table:
     """A table that is to be registered.
 
     Attributes:
-        entry: its name in the catalog.
-        path: where it is.
-        meaning: what a row of it is.
-        has_events: whether it has the contract's columns.
+        entry: Its name in the catalog.
+        path: Where it is.
+        meaning: What a row of it is.
+        has_events: Whether it has the contract's columns.
     """
 
     entry: str
@@ -73,7 +73,7 @@ def register(pipeline: Pipeline) -> Registration:
         pipeline: The pipeline; `serving.database` is set.
 
     Raises:
-        ConfigError: the catalog lasts no longer than this session, has no such database, or has another table
+        ConfigError: The catalog lasts no longer than this session, has no such database, or has another table
             under one of the names. Nothing was changed then.
     """
     spark, database = pipeline.spark, str(pipeline.config.serving.database)
@@ -116,7 +116,7 @@ def _location(pipeline: Pipeline, entry: str) -> str | None:
     """Return where the table of a name is, or what else has the name; None if nothing has.
 
     Raises:
-        ConfigError: there is no such database.
+        ConfigError: There is no such database.
     """
     spark = pipeline.spark
     database, quoted = name(entry.rpartition(".")[0]), name(entry)

@@ -66,8 +66,8 @@ def replay_and_rebuild(
         dry_run: Count, and change nothing.
 
     Raises:
-        InfrastructureError: another run holds the pipeline's lease, or has taken it over.
-        SourceError: there is no quarantine yet, or the speed layer is gone, or was restored.
+        InfrastructureError: Another run holds the pipeline's lease, or has taken it over.
+        SourceError: There is no quarantine yet, or the speed layer is gone, or was restored.
     """
     lake = replay_lake(pipeline, run_id, selection, dry_run=dry_run)
     return ReplayResult(put_back(lake, None), Rebuild({}), []) if dry_run else run_replay(lake)

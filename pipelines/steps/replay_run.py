@@ -43,9 +43,9 @@ class Replay(Generic[Records]):
 
     Attributes:
         counts: What became of the records.
-        days: certified days that must be rebuilt to take records in.
-        gone: certified days that cannot be, since bronze no longer holds all their records.
-        of_certified_days: the coordinates of the records of certified days, and their `_event_date`.
+        days: Certified days that must be rebuilt to take records in.
+        gone: Certified days that cannot be, since bronze no longer holds all their records.
+        of_certified_days: The coordinates of the records of certified days, and their `_event_date`.
     """
 
     counts: ReplayCounts
@@ -92,7 +92,7 @@ class ReplayLake(Protocol[Records]):
         """Make the ledger of verdicts refuse them once more.
 
         Raises:
-            StaleEpoch: a later run has taken the lease since.
+            StaleEpoch: A later run has taken the lease since.
         """
 
     def decoded(self) -> AbstractContextManager[Records]:
@@ -153,7 +153,7 @@ def replay_under_lease(lake: ReplayLake[Records]) -> Replay[Records]:
     """Put records back that pass, while no nightly run and no other replay is at work.
 
     Raises:
-        InfrastructureError: another run holds the lease, or has taken it over.
+        InfrastructureError: Another run holds the lease, or has taken it over.
     """
     with lake.hold() as run_lease:
         lake.claim_speed(run_lease.stamp("claim"))
@@ -166,8 +166,8 @@ def put_back(lake: ReplayLake[Records], run_lease: ReplayLease | None) -> Replay
     A record is marked when readers have its event, so a replay that died is simply done again.
 
     Args:
-        lake: the tables.
-        run_lease: the lease; None to count, and change nothing.
+        lake: The tables.
+        run_lease: The lease; None to count, and change nothing.
     """
     with lake.decoded() as records:
         state = lake.certified()

@@ -61,13 +61,13 @@ def report(
 
     Args:
         pipeline: The pipeline.
-        day: the event day; None for the last one that a nightly run has decided on. A day that none has
+        day: The event day; None for the last one that a nightly run has decided on. A day that none has
             decided on gets a short report that says so.
-        out: the folder to write to.
+        out: The folder to write to.
         report_format: `html` stands for the page, the same as JSON, Data Docs, and the index of the folder.
 
     Raises:
-        SourceError: no day is named and no nightly run has decided on one yet; there is no bronze; or a
+        SourceError: No day is named and no nightly run has decided on one yet; there is no bronze; or a
             version that the verdict names is gone.
     """
     verdicts = certifications.history(pipeline)

@@ -44,7 +44,7 @@ def read_serving(pipeline: Pipeline) -> DataFrame:
         _ingested_at`.
 
     Raises:
-        ConfigError: there is no lake yet at `lake.root`.
+        ConfigError: There is no lake yet at `lake.root`.
     """
     spark = pipeline.spark
     state = certified(pipeline)
@@ -145,8 +145,8 @@ class _Definition:
     """What the view has to be.
 
     Attributes:
-        query: in SQL.
-        columns: the names of its columns.
+        query: In SQL.
+        columns: The names of its columns.
     """
 
     query: str

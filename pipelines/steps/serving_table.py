@@ -36,9 +36,9 @@ def refresh_table(pipeline: Pipeline) -> None:
     It changes by one commit. Readers have what was certified before, or what is certified now.
 
     Raises:
-        ConfigError: another table is in its place.
-        SourceError: the certified version is gone, or is not that of this batch table.
-        InfrastructureError: others wrote to it at each try.
+        ConfigError: Another table is in its place.
+        SourceError: The certified version is gone, or is not that of this batch table.
+        InfrastructureError: Others wrote to it at each try.
     """
     if pipeline.config.serving.table:
         table = pipeline.config.serving_table

@@ -92,14 +92,14 @@ def speed(pipeline: Pipeline, *, once: bool) -> SpeedResult:
 
     Args:
         pipeline: The pipeline.
-        once: take what bronze holds now and return.
+        once: Take what bronze holds now and return.
 
     Raises:
-        ConfigError: the speed layer was made with another dedup key, event time or watermark, or there is no
+        ConfigError: The speed layer was made with another dedup key, event time or watermark, or there is no
             topic for dead letters.
-        SourceError: a table is not the one that the checkpoint knows, or one of the two was restored from a
+        SourceError: A table is not the one that the checkpoint knows, or one of the two was restored from a
             backup; bronze holds records that were forgotten; or too many records are broken.
-        InfrastructureError: the query failed.
+        InfrastructureError: The query failed.
     """
     spark, config = pipeline.spark, pipeline.config
     if config.quarantine.dead_letter_topic:
@@ -153,15 +153,15 @@ class _Job:
 
     Attributes:
         pipeline: The pipeline.
-        writers: the schemas that the next plan knows; replaced, never changed.
-        writer: writes the two tables.
-        unknown: ids that the registry does not know either; the last thousand.
-        in_vain: the micro-batch for which the registry was asked enough.
-        began_with: the version of bronze whose order of files the plan knows, while the query reads it; None
+        writers: The schemas that the next plan knows; replaced, never changed.
+        writer: Writes the two tables.
+        unknown: Ids that the registry does not know either; the last thousand.
+        in_vain: The micro-batch for which the registry was asked enough.
+        began_with: The version of bronze whose order of files the plan knows, while the query reads it; None
             once it has.
-        keeps: whether micro-batches are kept while they are written, since one had more broken records than
+        keeps: Whether micro-batches are kept while they are written, since one had more broken records than
             the driver takes.
-        quarantined: broken records by reason, of this run; replaced, never changed.
+        quarantined: Broken records by reason, of this run; replaced, never changed.
     """
 
     pipeline: Pipeline
@@ -300,9 +300,9 @@ def too_many(broken: int, came: int, limit: QuarantineConfig) -> bool:
     """Return whether so many of a micro-batch's records are broken that nothing of it may be written.
 
     Args:
-        broken: its broken records.
-        came: all its records, copies and late ones among them: they are no sign of a producer that changed.
-        limit: what is too many.
+        broken: Its broken records.
+        came: All its records, copies and late ones among them: they are no sign of a producer that changed.
+        limit: What is too many.
     """
     return broken >= limit.min_records and broken > limit.max_share * came
 

@@ -35,9 +35,9 @@ def validate(pipeline: Pipeline, run_id: str, day: date) -> Validation:
     """Audit a day as it is, against bronze as it is now. No rows of the day are changed.
 
     Raises:
-        AuditFailed: a check failed, e.g. since late events have come after the day was certified.
-        ConfigError: the day is not certified.
-        SourceError: there is no bronze, or it holds what was forgotten.
+        AuditFailed: A check failed, e.g. since late events have come after the day was certified.
+        ConfigError: The day is not certified.
+        SourceError: There is no bronze, or it holds what was forgotten.
     """
     require_table(pipeline, "bronze")
     require_complete_days(pipeline, [day])

@@ -32,10 +32,10 @@ class Program:
     """A program and its command line.
 
     Attributes:
-        name: the stream.
-        command: the program and its arguments.
-        environment: additions to that of this process.
-        lock: what keeps others from running the stream, and what it inherits; None if nothing does.
+        name: The stream.
+        command: The program and its arguments.
+        environment: Additions to that of this process.
+        lock: What keeps others from running the stream, and what it inherits; None if nothing does.
     """
 
     name: ProgramName
@@ -50,12 +50,12 @@ class Child:
     It ends with this process, whatever this process dies of (`pipelines.runtime.processes.end_with_parent`).
 
     Args:
-        program: what to start.
-        printer: takes its lines.
-        at_end: called in another thread when it has ended.
+        program: What to start.
+        printer: Takes its lines.
+        at_end: Called in another thread when it has ended.
 
     Raises:
-        InfrastructureError: it cannot be started.
+        InfrastructureError: It cannot be started.
     """
 
     def __init__(

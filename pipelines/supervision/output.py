@@ -23,7 +23,7 @@ class ProgramName:
     """Which stream it is.
 
     Attributes:
-        pipeline: the name of its pipeline.
+        pipeline: The name of its pipeline.
         stream: `ingest`, `speed` or `publish`; the ingest of a further cluster is `ingest@CLUSTER`.
     """
 
@@ -64,7 +64,7 @@ class LastError:
     """The last error that a stream has told, for those who are notified.
 
     Attributes:
-        text: what it said; None if it has said nothing.
+        text: What it said; None if it has said nothing.
     """
 
     text: str | None = None
@@ -155,8 +155,8 @@ class Printer:
     """Prints whole lines of several streams, each to where the stream printed it.
 
     Attributes:
-        label: names the stream in a line.
-        most_bytes: lines of so many bytes wait for whoever reads them; more are dropped and counted.
+        label: Names the stream in a line.
+        most_bytes: Lines of so many bytes wait for whoever reads them; more are dropped and counted.
     """
 
     label: LineLabel
@@ -170,10 +170,10 @@ class Printer:
         A stream never waits for whoever reads this: what cannot be written in time, or no longer, is dropped.
 
         Args:
-            lines: what the stream prints.
-            to: the file descriptor to write to.
-            name: the stream.
-            last_error: notes its errors.
+            lines: What the stream prints.
+            to: The file descriptor to write to.
+            name: The stream.
+            last_error: Notes its errors.
         """
         with self._lock:
             outlet = self._outlets.get(to) or _Outlet(to, self.label, self.most_bytes)
@@ -197,8 +197,8 @@ class ResultTaker:
     """Keeps the last line that a process prints, its result; what it says beside that is printed.
 
     Attributes:
-        printer: prints what comes by standard error.
-        last_line: the last line of standard output; empty if there is none.
+        printer: Prints what comes by standard error.
+        last_line: The last line of standard output; empty if there is none.
     """
 
     printer: Printer

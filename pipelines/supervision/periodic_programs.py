@@ -33,10 +33,10 @@ class Repeated:
     """A program that is run again and again.
 
     Attributes:
-        program: the program; it prints one JSON object at its end.
-        every_s: seconds from one start to the next.
-        within_s: a run is killed after so many seconds.
-        first_after_s: seconds until the first start.
+        program: The program; it prints one JSON object at its end.
+        every_s: Seconds from one start to the next.
+        within_s: A run is killed after so many seconds.
+        first_after_s: Seconds until the first start.
     """
 
     program: Program
@@ -50,8 +50,8 @@ class RunResult:
     """What came of a run.
 
     Attributes:
-        printed: the JSON object that it printed; empty if it printed none.
-        failure: why it failed; None if it did not.
+        printed: The JSON object that it printed; empty if it printed none.
+        failure: Why it failed; None if it did not.
     """
 
     printed: Mapping[str, Any]
@@ -66,9 +66,9 @@ class RepeatedPrograms:
     """Runs programs while a block runs; the end of the block ends those that run at that moment.
 
     Args:
-        repeated: the programs.
-        printer: prints what they say by standard error.
-        take: takes what came of each run.
+        repeated: The programs.
+        printer: Prints what they say by standard error.
+        take: Takes what came of each run.
     """
 
     def __init__(self, repeated: Sequence[Repeated], printer: Printer, take: Take) -> None:

@@ -16,15 +16,15 @@ class RestartPolicy:
     """How often, and after which pauses, a stream is started again.
 
     Attributes:
-        most_restarts: restarts within `window_s`; after the next failure the stream is given up.
-        window_s: seconds.
-        first_pause_s: seconds before the first restart; each further one in a row doubles them.
-        longest_pause_s: seconds at most.
-        jitter: the share of a pause that chance may take off, from 0 to 1, so that streams that failed
+        most_restarts: Restarts within `window_s`; after the next failure the stream is given up.
+        window_s: Seconds.
+        first_pause_s: Seconds before the first restart; each further one in a row doubles them.
+        longest_pause_s: Seconds at most.
+        jitter: The share of a pause that chance may take off, from 0 to 1, so that streams that failed
             together do not start together.
-        healthy_after_s: a run of so many seconds was healthy: pauses begin again with the first.
-        most_refusals: restarts after refusals without a healthy run in between, where a refusal may pass.
-        settling_s: seconds since supervision began in which a stream of an earlier supervisor may still end,
+        healthy_after_s: A run of so many seconds was healthy: pauses begin again with the first.
+        most_refusals: Restarts after refusals without a healthy run in between, where a refusal may pass.
+        settling_s: Seconds since supervision began in which a stream of an earlier supervisor may still end,
             so that a refusal of the source may pass.
     """
 
@@ -43,9 +43,9 @@ class StreamExit:
     """How a run of a stream has ended.
 
     Attributes:
-        code: the exit code; the negative number of the signal that ended it, if one did.
-        began_s: when it began, on a clock that never goes back.
-        ended_s: when it ended.
+        code: The exit code; the negative number of the signal that ended it, if one did.
+        began_s: When it began, on a clock that never goes back.
+        ended_s: When it ended.
     """
 
     code: int
@@ -58,11 +58,11 @@ class RestartHistory:
     """What is remembered of a stream.
 
     Attributes:
-        restarts_s: when its restarts were decided, those of the last window alone.
-        in_a_row: failures since the last healthy run.
-        refusals: restarts after refusals since the last healthy run.
-        has_run_well: whether there was a healthy run.
-        supervised_s: since when the stream is supervised.
+        restarts_s: When its restarts were decided, those of the last window alone.
+        in_a_row: Failures since the last healthy run.
+        refusals: Restarts after refusals since the last healthy run.
+        has_run_well: Whether there was a healthy run.
+        supervised_s: Since when the stream is supervised.
     """
 
     restarts_s: tuple[float, ...] = ()
@@ -77,8 +77,8 @@ class Restart:
     """The stream is to be started again.
 
     Attributes:
-        pause_s: after so many seconds.
-        history: what is remembered from now on.
+        pause_s: After so many seconds.
+        history: What is remembered from now on.
     """
 
     pause_s: float
@@ -95,7 +95,7 @@ class GivenUp:
     """The stream is not started again, and people are to know.
 
     Attributes:
-        reason: why, for people.
+        reason: Why, for people.
     """
 
     reason: str
@@ -108,10 +108,10 @@ def decide(policy: RestartPolicy, history: RestartHistory, ended: StreamExit, ch
     """Decide what becomes of a stream that has ended without being asked to.
 
     Args:
-        policy: how often it may be started again.
-        history: of the stream.
-        ended: how it has ended.
-        chance: from 0 to 1, for the jitter.
+        policy: How often it may be started again.
+        history: Of the stream.
+        ended: How it has ended.
+        chance: From 0 to 1, for the jitter.
     """
     if ended.code == 0:
         return Stopped()

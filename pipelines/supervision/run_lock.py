@@ -26,7 +26,7 @@ class RunLock:
     """The lock of a stream, which this process holds.
 
     Attributes:
-        descriptor: the file that is locked, to be inherited by the stream.
+        descriptor: The file that is locked, to be inherited by the stream.
     """
 
     descriptor: int
@@ -35,7 +35,7 @@ class RunLock:
         """Write down who holds the lock, for the message that others see.
 
         Args:
-            child: the process of the stream; None if it has none.
+            child: The process of the stream; None if it has none.
         """
         us = psutil.Process()
         text = json.dumps({"supervisor": us.pid, "began": us.create_time(), "stream": child}).encode()
@@ -56,12 +56,12 @@ def run_locks(
     Streams whose supervisor is gone are about to end, and are waited for.
 
     Args:
-        files: see `pipelines.runtime.file_lock.lock_file`.
-        within_s: for so many seconds at most.
-        waiting: told once for each stream that is waited for.
+        files: See `pipelines.runtime.file_lock.lock_file`.
+        within_s: For so many seconds at most.
+        waiting: Told once for each stream that is waited for.
 
     Raises:
-        InfrastructureError: another `oncelake run` has one of them, or streams of one do not end; or a file
+        InfrastructureError: Another `oncelake run` has one of them, or streams of one do not end; or a file
             cannot be locked.
     """
     deadline = time.monotonic() + within_s

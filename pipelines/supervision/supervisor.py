@@ -37,11 +37,11 @@ class StreamOutcome:
     """What became of a stream.
 
     Attributes:
-        name: the stream.
+        name: The stream.
         status: `stopped`, or `failed` if it was given up, or did not end when it was asked to.
-        exit_code: of the stream, or 1 if it ended by a signal or in another way that Oncelake does not know.
-        restarts: how often it was started again.
-        error: why it failed; None if it did not.
+        exit_code: Of the stream, or 1 if it ended by a signal or in another way that Oncelake does not know.
+        restarts: How often it was started again.
+        error: Why it failed; None if it did not.
     """
 
     name: ProgramName
@@ -77,11 +77,11 @@ class Supervisor:
     that ingest does not read may be deleted by Kafka.
 
     Attributes:
-        policy: how often a stream is started again.
-        printer: prints the lines of the streams.
-        alarm: told of each stream that is given up, at once; must not block.
-        stop_within_s: seconds that streams have to end, once they are asked to, until they are killed.
-        chance: returns a number from 0 to 1, for the jitter of pauses.
+        policy: How often a stream is started again.
+        printer: Prints the lines of the streams.
+        alarm: Told of each stream that is given up, at once; must not block.
+        stop_within_s: Seconds that streams have to end, once they are asked to, until they are killed.
+        chance: Returns a number from 0 to 1, for the jitter of pauses.
     """
 
     policy: RestartPolicy
@@ -100,7 +100,7 @@ class Supervisor:
         """Run streams until all have an outcome: they were stopped, or given up.
 
         Args:
-            programs: the streams.
+            programs: The streams.
 
         Returns:
             What became of each, in the same order.

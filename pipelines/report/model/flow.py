@@ -26,9 +26,9 @@ def flow_so_far(counts: RecordCounts, day: date, speed: int) -> Flow:
     """Return what bronze has of a day that was never rebuilt.
 
     Args:
-        counts: records in bronze.
-        day: the day.
-        speed: the rows that the speed layer has of it.
+        counts: Records in bronze.
+        day: The day.
+        speed: The rows that the speed layer has of it.
     """
     valid, of_day = sum(counts.valid.values()), counts.valid.get(day, 0)
     return Flow(

@@ -22,19 +22,19 @@ class PastVerdict(Model):
     """One verdict on the day.
 
     Attributes:
-        decided_at: when.
-        status: what was decided.
-        run_id: the run that decided.
-        cause: why the day was rebuilt, such as `late`.
-        batch_version: version of the batch table that was audited.
-        bronze_version: version of bronze that it was built from.
-        previous_version: version of the batch table that certified the day before; null for the first time.
-        rows: rows of the day.
-        records: records of the day in bronze.
-        came_late: records that came after the day's previous certification.
-        added: rows that the previous version does not have.
-        removed: rows that only the previous version has.
-        changed: rows of keys that both versions have, from another record or with other values.
+        decided_at: When.
+        status: What was decided.
+        run_id: The run that decided.
+        cause: Why the day was rebuilt, such as `late`.
+        batch_version: Version of the batch table that was audited.
+        bronze_version: Version of bronze that it was built from.
+        previous_version: Version of the batch table that certified the day before; null for the first time.
+        rows: Rows of the day.
+        records: Records of the day in bronze.
+        came_late: Records that came after the day's previous certification.
+        added: Rows that the previous version does not have.
+        removed: Rows that only the previous version has.
+        changed: Rows of keys that both versions have, from another record or with other values.
     """
 
     decided_at: AwareDatetime
@@ -56,14 +56,14 @@ class Repair(Model):
     """One repair of one of the days of the trend.
 
     Attributes:
-        day: the event day.
-        decided_at: when it was certified again.
-        run_id: the run that repaired it.
-        cause: why, such as `late`.
-        came_late: records that came after the day's previous certification.
-        added: rows that the repair brought.
-        removed: rows that it took away.
-        changed: rows of keys that were there before, from another record or with other values.
+        day: The event day.
+        decided_at: When it was certified again.
+        run_id: The run that repaired it.
+        cause: Why, such as `late`.
+        came_late: Records that came after the day's previous certification.
+        added: Rows that the repair brought.
+        removed: Rows that it took away.
+        changed: Rows of keys that were there before, from another record or with other values.
     """
 
     day: date
@@ -80,11 +80,11 @@ class ChangedColumn(Model):
     """One column of a row that a rebuild changed.
 
     Attributes:
-        column: path of the column.
-        personal: how its values are shown if they are personal data: `hash` as fingerprints, `drop` not
+        column: Path of the column.
+        personal: How its values are shown if they are personal data: `hash` as fingerprints, `drop` not
             at all.
-        before: the value in the previous version, as text or null.
-        after: the value in this version, as text or null.
+        before: The value in the previous version, as text or null.
+        after: The value in this version, as text or null.
     """
 
     column: Text
@@ -97,11 +97,11 @@ class ChangedRow(Model):
     """One row that a rebuild added, removed or changed.
 
     Attributes:
-        change: what became of it.
-        key: the dedup key.
-        before: the record that it was made of in the previous version; null if it was added.
-        after: the record that it is made of in this version; null if it was removed.
-        columns: of a changed row the columns that differ, of others those that have a value, without the
+        change: What became of it.
+        key: The dedup key.
+        before: The record that it was made of in the previous version; null if it was added.
+        after: The record that it is made of in this version; null if it was removed.
+        columns: Of a changed row the columns that differ, of others those that have a value, without the
             key; in the contract's order. None if only the record is another one.
     """
 
@@ -117,10 +117,10 @@ class SampledChanges:
     """How the rows of a day differ between two versions, with samples.
 
     Attributes:
-        added: rows that only the later version has.
-        removed: rows that only the earlier one has.
-        changed: rows of keys that both have, from another record or with other values.
-        samples: the first of each sort, in the order of the key.
+        added: Rows that only the later version has.
+        removed: Rows that only the earlier one has.
+        changed: Rows of keys that both have, from another record or with other values.
+        samples: The first of each sort, in the order of the key.
     """
 
     added: int
@@ -133,13 +133,13 @@ class Comparison(Model):
     """What a rebuild changed in the day, against the version that certified it before.
 
     Attributes:
-        previous_version: version of the batch table that certified the day before.
-        batch_version: version of the batch table that the verdict is about.
-        added: rows that the previous version does not have; null if they cannot be compared.
-        removed: rows that only the previous version has.
-        changed: rows of keys that both versions have, from another record or with other values.
-        samples: the first of each sort, by key.
-        gone: why the versions cannot be compared; null if they can.
+        previous_version: Version of the batch table that certified the day before.
+        batch_version: Version of the batch table that the verdict is about.
+        added: Rows that the previous version does not have; null if they cannot be compared.
+        removed: Rows that only the previous version has.
+        changed: Rows of keys that both versions have, from another record or with other values.
+        samples: The first of each sort, by key.
+        gone: Why the versions cannot be compared; null if they can.
     """
 
     previous_version: Count

@@ -8,10 +8,10 @@ class DifferenceSample(Model):
     """One event by which the layers differ.
 
     Attributes:
-        key: the dedup key.
-        batch: the record that the batch layer has, if it has one.
-        speed: the record that the speed layer has, if it has one.
-        reason: what explains it, for this event.
+        key: The dedup key.
+        batch: The record that the batch layer has, if it has one.
+        speed: The record that the speed layer has, if it has one.
+        reason: What explains it, for this event.
     """
 
     key: tuple[KeyPart, ...]
@@ -24,10 +24,10 @@ class LayerDifferences(Model):
     """Samples of one class of difference.
 
     Attributes:
-        difference: the class, as the check ``layers_agree`` counts it.
-        title: the same in words.
-        meaning: what it means.
-        samples: the first few by coordinates.
+        difference: The class, as the check ``layers_agree`` counts it.
+        title: The same in words.
+        meaning: What it means.
+        samples: The first few by coordinates.
     """
 
     difference: Difference

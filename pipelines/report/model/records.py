@@ -34,9 +34,9 @@ class Coordinates(Model):
     """Where a record lies in Kafka.
 
     Attributes:
-        topic: topic of the record.
-        partition: partition of the record.
-        offset: offset of the record.
+        topic: Topic of the record.
+        partition: Partition of the record.
+        offset: Offset of the record.
     """
 
     topic: Text
@@ -48,13 +48,13 @@ class QuarantineExample(Model):
     """One quarantined record, by its coordinates in Kafka.
 
     Attributes:
-        topic: topic of the record.
-        partition: partition of the record.
-        offset: offset of the record.
-        kafka_timestamp: the record's own timestamp, if it has one.
-        column: the contract column that was broken, where there is one.
-        found: what stood there.
-        value_preview: the value as text; bytes are taken and decoded, invalid UTF-8 as escapes.
+        topic: Topic of the record.
+        partition: Partition of the record.
+        offset: Offset of the record.
+        kafka_timestamp: The record's own timestamp, if it has one.
+        column: The contract column that was broken, where there is one.
+        found: What stood there.
+        value_preview: The value as text; bytes are taken and decoded, invalid UTF-8 as escapes.
     """
 
     topic: Text
@@ -70,9 +70,9 @@ class QuarantineReason(Model):
     """Quarantined records of one reason.
 
     Attributes:
-        reason: reason code, such as ``malformed_json``.
-        records: how many records.
-        examples: a few of them.
+        reason: Reason code, such as ``malformed_json``.
+        records: How many records.
+        examples: A few of them.
     """
 
     reason: Text
@@ -84,8 +84,8 @@ class KeyPart(Model):
     """One column of a dedup key, and its value for one event.
 
     Attributes:
-        column: path of the column.
-        value: its value as text; None if the contract forbids to show it.
+        column: Path of the column.
+        value: Its value as text; None if the contract forbids to show it.
     """
 
     column: Text
@@ -96,11 +96,11 @@ class ConflictCopy(Model):
     """One copy of an event, by its coordinates in Kafka.
 
     Attributes:
-        topic: topic of the record.
-        partition: partition of the record.
-        offset: offset of the record.
-        kafka_timestamp: the record's own timestamp, if it has one that Python can hold.
-        winner: whether it comes first of the day's copies, by the contract's policy.
+        topic: Topic of the record.
+        partition: Partition of the record.
+        offset: Offset of the record.
+        kafka_timestamp: The record's own timestamp, if it has one that Python can hold.
+        winner: Whether it comes first of the day's copies, by the contract's policy.
     """
 
     topic: Text
@@ -114,10 +114,10 @@ class ConflictColumn(Model):
     """One column in which copies of an event differ.
 
     Attributes:
-        column: path of the column.
-        personal: how its values are shown if they are personal data: `hash` as fingerprints, `drop` not
+        column: Path of the column.
+        personal: How its values are shown if they are personal data: `hash` as fingerprints, `drop` not
             at all.
-        values: the value in each of the copies, in their order, as text or null; empty for `drop`.
+        values: The value in each of the copies, in their order, as text or null; empty for `drop`.
     """
 
     column: Text
@@ -129,10 +129,10 @@ class ConflictSample(Model):
     """One key of the day whose copies carry different payloads.
 
     Attributes:
-        key: the dedup key.
-        copies_of_day: how many copies of the key lie on the day.
-        copies: the copies that are shown, the winner first.
-        columns: the columns in which these copies differ, in the contract's order.
+        key: The dedup key.
+        copies_of_day: How many copies of the key lie on the day.
+        copies: The copies that are shown, the winner first.
+        columns: The columns in which these copies differ, in the contract's order.
     """
 
     key: tuple[KeyPart, ...]

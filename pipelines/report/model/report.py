@@ -24,7 +24,7 @@ def _known_zone(name: str) -> str:
     """Refuse a time zone that the tz database does not have.
 
     Raises:
-        ValueError: the name is not an IANA time zone.
+        ValueError: The name is not an IANA time zone.
     """
     try:
         ZoneInfo(name)
@@ -45,13 +45,13 @@ class DayVerdict(Model):
         status: ``certified`` the audit passed and readers get the day from the batch layer; ``failed`` the
             last audit failed; ``not_certified`` a past day on which no run has decided; ``open`` the
             day is not over.
-        certified_at: when the day was certified, if it was.
-        run_id: the run whose audit this is.
-        batch_version: version of the batch table that was audited.
-        bronze_version: version of bronze that the rebuild read.
-        passed: checks that passed.
-        failed: checks that failed.
-        warned: checks that found something that does not stop the certification.
+        certified_at: When the day was certified, if it was.
+        run_id: The run whose audit this is.
+        batch_version: Version of the batch table that was audited.
+        bronze_version: Version of bronze that the rebuild read.
+        passed: Checks that passed.
+        failed: Checks that failed.
+        warned: Checks that found something that does not stop the certification.
     """
 
     status: DayStatus
@@ -73,15 +73,15 @@ class Flow(Model):
     ``layers_agree`` judges what separates them.
 
     Attributes:
-        bronze: records in bronze at the audited version.
-        other_days: of these, records whose event day is another one.
-        quarantined: of these, records that break the contract.
-        day_records: of these, records of this day.
-        duplicates: copies of the day's records that the rebuild removed.
-        conflicts: dedup keys of this day whose copies carry different payloads.
-        batch: rows of this day in the batch layer.
-        speed: rows of this day in the speed layer.
-        late: rows that only the rebuild has, as they came after the speed layer's horizon.
+        bronze: Records in bronze at the audited version.
+        other_days: Of these, records whose event day is another one.
+        quarantined: Of these, records that break the contract.
+        day_records: Of these, records of this day.
+        duplicates: Copies of the day's records that the rebuild removed.
+        conflicts: Dedup keys of this day whose copies carry different payloads.
+        batch: Rows of this day in the batch layer.
+        speed: Rows of this day in the speed layer.
+        late: Rows that only the rebuild has, as they came after the speed layer's horizon.
     """
 
     bronze: Count
@@ -114,9 +114,9 @@ class HourCount(Model):
     """One hour of the event day; a day has 23, 24 or 25.
 
     Attributes:
-        hour_start: first instant of the hour (event time).
-        records: records of bronze in this hour, copies included.
-        duplicates: of these, the copies that the rebuild removed.
+        hour_start: First instant of the hour (event time).
+        records: Records of bronze in this hour, copies included.
+        duplicates: Of these, the copies that the rebuild removed.
     """
 
     hour_start: AwareDatetime
@@ -129,9 +129,9 @@ class LatenessCount:
     """How many records lie in a range of lateness.
 
     Attributes:
-        lower_s: lower bound in seconds, inclusive; None for no bound.
-        upper_s: upper bound in seconds, exclusive; None for no bound.
-        records: records of the day in this range.
+        lower_s: Lower bound in seconds, inclusive; None for no bound.
+        upper_s: Upper bound in seconds, exclusive; None for no bound.
+        records: Records of the day in this range.
     """
 
     lower_s: float | None
@@ -143,10 +143,10 @@ class LatenessBucket(Model):
     """Records by lateness, which is the Kafka timestamp minus the event time.
 
     Attributes:
-        label: the range in words, such as ``1 to 6 h``.
-        lower_s: lower bound in seconds, inclusive; None for no bound.
-        upper_s: upper bound in seconds, exclusive; None for no bound.
-        records: records of the day in this range.
+        label: The range in words, such as ``1 to 6 h``.
+        lower_s: Lower bound in seconds, inclusive; None for no bound.
+        upper_s: Upper bound in seconds, exclusive; None for no bound.
+        records: Records of the day in this range.
     """
 
     label: Text
@@ -159,12 +159,12 @@ class ReportCheck(Model):
     """One check of the audit and what it found.
 
     Attributes:
-        name: name of the check.
+        name: Name of the check.
         kind: ``integrity`` for Oncelake's own checks, ``expectation`` for those from the contract.
-        status: whether it passed.
-        observed: what was found, in words or numbers.
-        expected: what would have been right.
-        detail: more for the one who has to fix it; may be empty.
+        status: Whether it passed.
+        observed: What was found, in words or numbers.
+        expected: What would have been right.
+        detail: More for the one who has to fix it; may be empty.
     """
 
     name: Text
@@ -179,16 +179,16 @@ class TrendDay(Model):
     """One day of the trend.
 
     Attributes:
-        day: the event day.
-        status: its verdict.
-        rows: rows in the batch layer.
-        records: records of the day in bronze.
-        duplicates: copies removed.
-        conflicts: dedup keys whose copies differ in payload.
-        late: rows that only the rebuild has.
-        quarantined: records in quarantine that were sent on this day and were not replayed; a broken record
+        day: The event day.
+        status: Its verdict.
+        rows: Rows in the batch layer.
+        records: Records of the day in bronze.
+        duplicates: Copies removed.
+        conflicts: Dedup keys whose copies differ in payload.
+        late: Rows that only the rebuild has.
+        quarantined: Records in quarantine that were sent on this day and were not replayed; a broken record
             has no event day. Null where there is no quarantine, or nobody counted.
-        repairs: how often the day was certified again.
+        repairs: How often the day was certified again.
     """
 
     day: date
@@ -225,7 +225,7 @@ def _by_day(days: Iterable[TrendDay]) -> tuple[TrendDay, ...]:
     """Order the trend by day.
 
     Raises:
-        ValueError: a day stands twice.
+        ValueError: A day stands twice.
     """
     ordered = tuple(sorted(days, key=lambda entry: entry.day))
     for before, after in pairwise(ordered):
@@ -238,24 +238,24 @@ class ReportData(Model):
     """Everything that a report shows.
 
     Attributes:
-        pipeline: name of the pipeline; names the report's files too.
-        day: the event day.
+        pipeline: Name of the pipeline; names the report's files too.
+        day: The event day.
         time_zone: IANA zone of the event day; all instants are shown in it.
-        generated_at: when the numbers were read from the lake.
-        version: version of Oncelake.
-        verdict: the audit's verdict.
-        flow: counts from bronze to the batch layer.
-        duplicates_by_hour: records and duplicates for each hour of the day.
-        lateness: histogram of lateness, in ascending order.
-        quarantine: reasons with examples.
-        conflict_samples: a few of the keys whose copies carry different payloads.
-        layer_differences: samples of what separates speed and batch layer.
-        checks: checks of the audit.
-        trend: days up to and around this one; put in order of day.
-        history: every verdict on the day, the oldest first.
-        repairs: repairs of the days of the trend, the oldest first.
-        comparison: what the rebuild changed; null if it is the day's first.
-        data_docs: whether Great Expectations' pages of the day stand beside the report.
+        generated_at: When the numbers were read from the lake.
+        version: Version of Oncelake.
+        verdict: The audit's verdict.
+        flow: Counts from bronze to the batch layer.
+        duplicates_by_hour: Records and duplicates for each hour of the day.
+        lateness: Histogram of lateness, in ascending order.
+        quarantine: Reasons with examples.
+        conflict_samples: A few of the keys whose copies carry different payloads.
+        layer_differences: Samples of what separates speed and batch layer.
+        checks: Checks of the audit.
+        trend: Days up to and around this one; put in order of day.
+        history: Every verdict on the day, the oldest first.
+        repairs: Repairs of the days of the trend, the oldest first.
+        comparison: What the rebuild changed; null if it is the day's first.
+        data_docs: Whether Great Expectations' pages of the day stand beside the report.
     """
 
     pipeline: PipelineName

@@ -20,9 +20,9 @@ def trend(
     """Return the newest verdict on each of the last days, with how often the day was repaired.
 
     Args:
-        past: all verdicts, the oldest first.
-        until: the last day.
-        quarantined: broken records by the day on which they were sent, of other days there are none; None
+        past: All verdicts, the oldest first.
+        until: The last day.
+        quarantined: Broken records by the day on which they were sent, of other days there are none; None
             if nobody counted.
     """
     newest = {v.day: v for v in past}

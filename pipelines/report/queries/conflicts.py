@@ -38,9 +38,9 @@ def samples(events: DataFrame, contract: DataContract, limit: int) -> tuple[Conf
     not found.
 
     Args:
-        events: the valid events of one day, as `pipelines.records.decode.valid` gives them.
-        contract: names the key, says which copy wins and what may be shown.
-        limit: how many keys to show.
+        events: The valid events of one day, as `pipelines.records.decode.valid` gives them.
+        contract: Names the key, says which copy wins and what may be shown.
+        limit: How many keys to show.
 
     Returns:
         A sample for each key. Texts are cut to 200 characters, which they say. Of columns with personal data

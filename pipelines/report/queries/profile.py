@@ -28,10 +28,10 @@ def by_hour(events: DataFrame, rows: DataFrame, contract: DataContract, day: dat
     """Count the records and removed duplicates of each hour of a day; 23 or 25 hours where clocks change.
 
     Args:
-        events: all valid records of the day in bronze.
-        rows: the day's rows in the batch layer.
-        contract: names the event time and its zone.
-        day: the event day.
+        events: All valid records of the day in bronze.
+        rows: The day's rows in the batch layer.
+        contract: Names the event time and its zone.
+        day: The event day.
     """
     start = datetime.combine(day, time(), contract.zone).astimezone(UTC)
     end = datetime.combine(day + timedelta(days=1), time(), contract.zone).astimezone(UTC)
@@ -69,10 +69,10 @@ def quarantine_reasons(
     """Return the broken records by reason, most frequent first, each with its first few in Kafka's order.
 
     Args:
-        counts: how many there are of each reason.
-        bad: some of them, a frame made by `pipelines.records.decode.invalid`.
-        examples: how many to keep of each reason.
-        values: whether the records' values may be shown.
+        counts: How many there are of each reason.
+        bad: Some of them, a frame made by `pipelines.records.decode.invalid`.
+        examples: How many to keep of each reason.
+        values: Whether the records' values may be shown.
     """
     order = Window.partitionBy("_reason").orderBy("_topic", "_partition", "_offset")
     first_records = (
@@ -115,10 +115,10 @@ def sent_by_day(records: DataFrame, contract: DataContract, first: date, last: d
     """Count Kafka records by the day on which they were sent, in the contract's zone; each offset once.
 
     Args:
-        records: rows with the columns of `pipelines.records.decode.ORIGIN`.
-        contract: names the zone.
-        first: the first day.
-        last: the last day.
+        records: Rows with the columns of `pipelines.records.decode.ORIGIN`.
+        contract: Names the zone.
+        first: The first day.
+        last: The last day.
     """
     # None was sent after it was read, so earlier files are left out.
     begin = datetime.combine(first, time(), contract.zone)

@@ -36,8 +36,8 @@ def changes(pipeline: Pipeline, verdict: Verdict, rows: DataFrame) -> SampledCha
 
     Args:
         pipeline: The pipeline.
-        verdict: the verdict on the day, which names both versions.
-        rows: the day's rows in the version that was certified.
+        verdict: The verdict on the day, which names both versions.
+        rows: The day's rows in the version that was certified.
     """
     previous = verdict.previous_version
     if previous is None:
@@ -59,10 +59,10 @@ def sampled_changes(
     """Compare two states of a day, key by key.
 
     Args:
-        before: the earlier rows: the contract's columns and the coordinates, one row for each key.
-        after: the later rows, in the same shape.
-        contract: names the key and says what may be shown.
-        limit: how many samples of each sort to keep.
+        before: The earlier rows: the contract's columns and the coordinates, one row for each key.
+        after: The later rows, in the same shape.
+        contract: Names the key and says what may be shown.
+        limit: How many samples of each sort to keep.
     """
     keys = contract.key_names
     differences = differing(before, after, contract).drop(EVENT_DATE).persist()

@@ -55,7 +55,7 @@ class Picture:
     Attributes:
         wide: SVG for a desk and for paper.
         narrow: SVG for a phone; empty if the page has a better form there.
-        note: what the reader must know to read it rightly; may be empty.
+        note: What the reader must know to read it rightly; may be empty.
     """
 
     wide: Markup
@@ -67,7 +67,7 @@ def hour_labels(data: ReportData) -> list[str]:
     """Name the hours of a day by local time, the second of a repeated hour marked by an asterisk.
 
     Args:
-        data: the report.
+        data: The report.
 
     Returns:
         One label for each hour: ``00``, ``01``, ``01*`` … or ``00:30`` where a day starts off the hour.
@@ -85,7 +85,7 @@ def duplicates_chart(data: ReportData) -> Picture:
     """Draw records and removed duplicates for each hour of the day, in two panels over one axis.
 
     Args:
-        data: the report.
+        data: The report.
 
     Returns:
         The picture, or an empty one if the day has no records.
@@ -114,7 +114,7 @@ def lateness_chart(data: ReportData) -> Picture:
     """Draw the histogram of lateness as bars with their counts.
 
     Args:
-        data: the report.
+        data: The report.
 
     Returns:
         The picture, or an empty one if no record has a lateness.
@@ -148,7 +148,7 @@ def trend_chart(data: ReportData) -> Picture:
     Days between the first and the last that have no entry are drawn as gaps.
 
     Args:
-        data: the report.
+        data: The report.
 
     Returns:
         The picture, or an empty one if there are fewer than two days.

@@ -21,11 +21,11 @@ class Audited:
     """The audit whose results are shown.
 
     Attributes:
-        pipeline: the pipeline's name.
-        day: the event day.
-        run_id: the run that audited it.
-        checked_at: when, with a zone.
-        results: what Great Expectations said, as `Check.result` has it.
+        pipeline: The pipeline's name.
+        day: The event day.
+        run_id: The run that audited it.
+        checked_at: When, with a zone.
+        results: What Great Expectations said, as `Check.result` has it.
     """
 
     pipeline: str
@@ -46,14 +46,14 @@ def write_data_docs(audited: Audited, out: Path) -> Path:
     The pages load nothing from elsewhere and run no script.
 
     Args:
-        audited: what was found.
-        out: the folder of the report.
+        audited: What was found.
+        out: The folder of the report.
 
     Returns:
         The site's first page.
 
     Raises:
-        InfrastructureError: the folder cannot be written, or a page cannot be made.
+        InfrastructureError: The folder cannot be written, or a page cannot be made.
     """
     target = out / audited.folder
     try:

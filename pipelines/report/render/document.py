@@ -48,7 +48,7 @@ def layer_differences(samples: Iterable[LayerSample]) -> tuple[LayerDifferences,
     """Group samples by their class, what is unexplained first, and say what each class and sample means.
 
     Args:
-        samples: as `pipelines.ledger.layer_samples` has kept them.
+        samples: As `pipelines.ledger.layer_samples` has kept them.
     """
     order = list(_TITLES)
     ordered = sorted(samples, key=lambda each: order.index(each.difference))
@@ -102,8 +102,8 @@ def comparison(verdict: Verdict, changes: SampledChanges | Withheld | None) -> C
     """Say what a rebuild changed; None if nobody had certified the day before.
 
     Args:
-        verdict: the verdict on the day.
-        changes: the rows that differ, or why they are not shown, as `row_changes.changes` gives them.
+        verdict: The verdict on the day.
+        changes: The rows that differ, or why they are not shown, as `row_changes.changes` gives them.
     """
     if verdict.previous_version is None or changes is None:
         return None

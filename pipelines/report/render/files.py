@@ -16,7 +16,7 @@ def render_json(data: ReportData) -> str:
     """Render the report as JSON, in the structure of ``ReportData``.
 
     Args:
-        data: the report.
+        data: The report.
 
     Returns:
         Indented JSON with a final newline; ``ReportData.model_validate_json`` reads it back.
@@ -28,8 +28,8 @@ def write_report(data: ReportData, out: Path, report_format: ReportFormat = "htm
     """Write a report in one of its formats.
 
     Args:
-        data: the report.
-        out: folder; made if it is not there.
+        data: The report.
+        out: Folder; made if it is not there.
         report_format: ``html`` writes ``PIPELINE-DAY.html``, the figures beside it, and recreates the index
             of the folder; ``json`` the figures alone, as ``PIPELINE-DAY.json``; ``markdown``
             ``PIPELINE-DAY.md``.
@@ -38,7 +38,7 @@ def write_report(data: ReportData, out: Path, report_format: ReportFormat = "htm
         The files by sort: ``html``, ``json``, ``index``, ``markdown``.
 
     Raises:
-        InfrastructureError: the folder cannot be made or written.
+        InfrastructureError: The folder cannot be made or written.
     """
     stem = f"{data.pipeline}-{data.day.isoformat()}"
     match report_format:
@@ -64,10 +64,10 @@ def write_index(out: Path) -> Path:
     """Write ``index.html`` over all reports whose JSON files lie in a folder.
 
     Args:
-        out: the folder; made if it is not there.
+        out: The folder; made if it is not there.
 
     Raises:
-        InfrastructureError: the folder cannot be made or written.
+        InfrastructureError: The folder cannot be made or written.
     """
     (path,) = write_files(out, {INDEX: render_index(entries(out))}, "index of the reports")
     return path

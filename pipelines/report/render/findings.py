@@ -25,12 +25,12 @@ class Sum:
     """A sum that must hold between two steps of the flow.
 
     Attributes:
-        whole: the left side.
-        parts: the right side.
-        missing: whole minus parts, zero if it adds up.
-        meaning: what the sum says, in words.
-        pending: the right side is not there yet, so that a difference is no fault.
-        judge: the check that has judged a difference and let it pass; None if a difference is a fault.
+        whole: The left side.
+        parts: The right side.
+        missing: Whole minus parts, zero if it adds up.
+        meaning: What the sum says, in words.
+        pending: The right side is not there yet, so that a difference is no fault.
+        judge: The check that has judged a difference and let it pass; None if a difference is a fault.
     """
 
     whole: Part
@@ -50,7 +50,7 @@ def sums(data: ReportData) -> tuple[Sum, ...]:
     """State the three sums of the flow, from bronze to the batch layer and across to the speed layer.
 
     Args:
-        data: the report.
+        data: The report.
 
     Returns:
         The sums, in the direction of the flow.
@@ -95,7 +95,7 @@ def headline(data: ReportData) -> str:
     """Say the day's verdict in one line of plain words.
 
     Args:
-        data: the report.
+        data: The report.
 
     Returns:
         One sentence without a full stop, beginning with the day.
@@ -121,7 +121,7 @@ def doubts(data: ReportData) -> list[str]:
     """Name what the page's own numbers have against a certified verdict.
 
     Args:
-        data: the report.
+        data: The report.
 
     Returns:
         One clause for each contradiction; none if the day is not certified.

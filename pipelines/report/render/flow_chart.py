@@ -41,7 +41,7 @@ def flow_chart(data: ReportData) -> Picture:
     """Draw where the records went, as bands between blocks.
 
     Args:
-        data: the report.
+        data: The report.
 
     Returns:
         The picture for a wide page, with a note if it is not to scale throughout; an empty one if bronze

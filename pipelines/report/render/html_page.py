@@ -20,7 +20,7 @@ def render_html(data: ReportData) -> str:
     """Render the report as one HTML page that needs nothing but itself.
 
     Args:
-        data: the report.
+        data: The report.
 
     Returns:
         The page; the same bytes for the same data.

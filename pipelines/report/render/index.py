@@ -52,14 +52,14 @@ class Report(_Part):
     """What the index needs of one report.
 
     Attributes:
-        pipeline: name of the pipeline.
-        day: the event day.
+        pipeline: Name of the pipeline.
+        day: The event day.
         time_zone: IANA zone of the day.
-        generated_at: when the report was made.
-        version: the version of Oncelake that made it.
-        verdict: the verdict on the day, and how many checks failed.
-        flow: counts of the day.
-        trend: the days that the report knows, this one among them.
+        generated_at: When the report was made.
+        version: The version of Oncelake that made it.
+        verdict: The verdict on the day, and how many checks failed.
+        flow: Counts of the day.
+        trend: The days that the report knows, this one among them.
     """
 
     pipeline: PipelineName
@@ -100,8 +100,8 @@ class Folder:
     """The reports of a folder.
 
     Attributes:
-        entries: the reports, by pipeline, the newest day first.
-        unread: names of files that are called like a report, and from which none could be read.
+        entries: The reports, by pipeline, the newest day first.
+        unread: Names of files that are called like a report, and from which none could be read.
     """
 
     entries: tuple[Entry, ...]
@@ -113,11 +113,11 @@ class Month:
     """The reports of one month of one pipeline.
 
     Attributes:
-        name: year and month, ``2013-01``.
-        offset: days of the week before the first of the month; weeks begin on Monday.
-        cells: each day of the month by its number, with its report if there is one.
-        entries: the reports, the newest day first.
-        states: how many days have which verdict.
+        name: Year and month, ``2013-01``.
+        offset: Days of the week before the first of the month; weeks begin on Monday.
+        cells: Each day of the month by its number, with its report if there is one.
+        entries: The reports, the newest day first.
+        states: How many days have which verdict.
     """
 
     name: str
@@ -131,7 +131,7 @@ def entries(out: Path) -> Folder:
     """Read the reports of a folder.
 
     Args:
-        out: the folder; it need not be there.
+        out: The folder; it need not be there.
     """
     readable: list[Entry] = []
     unread: list[str] = []
@@ -156,7 +156,7 @@ def render_index(folder: Folder) -> str:
     """Render the index as one HTML page that needs nothing but itself, and links to the reports beside it.
 
     Args:
-        folder: the reports.
+        folder: The reports.
 
     Returns:
         The page; the same bytes for the same reports.

@@ -17,8 +17,8 @@ def template(name: str, package: str = _PACKAGE) -> Template:
     An unknown name is an error.
 
     Args:
-        name: the name of the template.
-        package: whose folder ``templates`` has it; what is not there is taken from this package's.
+        name: The name of the template.
+        package: Whose folder ``templates`` has it; what is not there is taken from this package's.
     """
     return _environment(package).get_template(name)
 

@@ -21,7 +21,7 @@ def render_markdown(data: ReportData) -> str:
     """Render the report as Markdown with tables as GitHub and GitLab know them.
 
     Args:
-        data: the report.
+        data: The report.
 
     Returns:
         The text with a final newline; the same for the same data.

@@ -25,9 +25,9 @@ class Gauge:
     """One metric and its values.
 
     Attributes:
-        name: the metric's name.
-        help: what it counts, in one sentence.
-        values: the value for each set of labels, given as pairs; `()` for none.
+        name: The metric's name.
+        help: What it counts, in one sentence.
+        values: The value for each set of labels, given as pairs; `()` for none.
     """
 
     name: str
@@ -39,10 +39,10 @@ def gauges(past: Sequence[Verdict], checks: Mapping[str, int], zone: ZoneInfo, n
     """Return what the last nightly run did, and how far certification has come.
 
     Args:
-        past: all verdicts of the pipeline, the oldest first; one at least.
-        checks: how many checks of the last run ended in each status.
-        zone: the zone of the event days.
-        now: the moment from which days are counted.
+        past: All verdicts of the pipeline, the oldest first; one at least.
+        checks: How many checks of the last run ended in each status.
+        zone: The zone of the event days.
+        now: The moment from which days are counted.
     """
     last = past[-1]
     run = [verdict for verdict in past if verdict.run_id == last.run_id]
@@ -106,8 +106,8 @@ def exposition(metrics: Iterable[Gauge], labels: Mapping[str, str]) -> str:
     """Return metrics in the text format, version 0.0.4.
 
     Args:
-        metrics: the metrics; no name stands twice.
-        labels: labels that every value gets, before its own.
+        metrics: The metrics; no name stands twice.
+        labels: Labels that every value gets, before its own.
     """
     lines: list[str] = []
     for metric in metrics:

@@ -16,14 +16,14 @@ def to_svg(chart: Any, prefix: str) -> Markup:
     """Turn a chart into SVG that can stand inside a page.
 
     Args:
-        chart: an Altair chart; its data is inline.
-        prefix: put before every id, unique on the page.
+        chart: An Altair chart; its data is inline.
+        prefix: Put before every id, unique on the page.
 
     Returns:
         An ``svg`` element without script, external reference, or an id that another chart has.
 
     Raises:
-        ValueError: the chart refers to something outside itself.
+        ValueError: The chart refers to something outside itself.
     """
     styled = chart.configure(aria=False, background="transparent", padding=2, font="sans-serif")
     styled = styled.configure_view(stroke=None)

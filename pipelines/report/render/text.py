@@ -42,8 +42,8 @@ def visible(value: object, limit: int = MAX_TEXT) -> object:
     longer than the limit is cut and says how long it was. Escaping for HTML comes after.
 
     Args:
-        value: a text; anything else (numbers, markup) is returned as it is.
-        limit: characters that are kept.
+        value: A text; anything else (numbers, markup) is returned as it is.
+        limit: Characters that are kept.
 
     Returns:
         The text to show.
