@@ -368,8 +368,8 @@ def fail_together(failed: Collection[date], pairs: Collection[tuple[date, date]]
     """Make a failed check for each day that must not be certified without another one, which failed.
 
     Args:
-        failed: the days that failed.
-        pairs: a day, and one that must not be certified if that day fails.
+        failed: The days that failed.
+        pairs: A day, and one that must not be certified if that day fails.
     """
     reached, checks = set(failed), list[Check]()
     while more := {day: other for other, day in pairs if other in reached and day not in reached}:

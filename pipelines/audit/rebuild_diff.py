@@ -76,10 +76,10 @@ def moved_days(
     """Return the pairs of days between which events move: the day in the old version, then in the new.
 
     Args:
-        before: rows of the batch layer at one version, with all the contract's columns.
-        after: the same days at another.
-        contract: names the key.
-        horizon: over how many neighbouring days, each way, copies of a key are one event.
+        before: Rows of the batch layer at one version, with all the contract's columns.
+        after: The same days at another.
+        contract: Names the key.
+        horizon: Over how many neighbouring days, each way, copies of a key are one event.
     """
     return _days_of_one_event(before, with_key_columns(after, contract), contract, horizon)
 
@@ -92,11 +92,11 @@ def days_with_added_rows(
     If such a day gets its rows of before, the copies on the other days have no row.
 
     Args:
-        before: rows of the batch layer at one version, with all the contract's columns.
-        after: the same days at another.
-        copies: valid records, with the key as `with_key_columns` gives it, and `_event_date`.
-        contract: names the key.
-        horizon: over how many neighbouring days, each way, copies of a key are one event.
+        before: Rows of the batch layer at one version, with all the contract's columns.
+        after: The same days at another.
+        copies: Valid records, with the key as `with_key_columns` gives it, and `_event_date`.
+        contract: Names the key.
+        horizon: Over how many neighbouring days, each way, copies of a key are one event.
     """
     key_and_day = [*contract.key_names, EVENT_DATE]
     old, new = (with_key_columns(rows, contract) for rows in (before, after))

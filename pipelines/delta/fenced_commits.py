@@ -88,12 +88,12 @@ def commit_nothing(spark: SparkSession, table: str, note: str) -> int:
     """Make the next version of a table, with the same rows, whoever has claimed it; return the version.
 
     Args:
-        spark: the session.
-        table: the path of a Delta table.
-        note: kept in the commit, as `userMetadata`.
+        spark: The session.
+        table: The path of a Delta table.
+        note: Kept in the commit, as `userMetadata`.
 
     Raises:
-        InfrastructureError: others wrote to the table at each try.
+        InfrastructureError: Others wrote to the table at each try.
     """
 
     def commit() -> int:

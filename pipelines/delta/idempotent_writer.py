@@ -30,8 +30,8 @@ class DraftedRows:
     """Rows that are written and not committed.
 
     Attributes:
-        transaction: has written them.
-        rows: how many they are.
+        transaction: Has written them.
+        rows: How many they are.
     """
 
     transaction: Transaction
@@ -54,11 +54,11 @@ class IdempotentWriter:
     in the table, whatever is in it; here that is right only of the one that an earlier try may have written.
 
     Attributes:
-        table: the path of the table.
-        begun: the micro-batch that an earlier try, of this run or of one before, may have written.
-        rows: rows of the micro-batches before the last one.
-        last: the last micro-batch and its rows.
-        fence: keeps out a run that was replaced by a reset of its checkpoint; None if a reset replaces the
+        table: The path of the table.
+        begun: The micro-batch that an earlier try, of this run or of one before, may have written.
+        rows: Rows of the micro-batches before the last one.
+        last: The last micro-batch and its rows.
+        fence: Keeps out a run that was replaced by a reset of its checkpoint; None if a reset replaces the
             table as well.
     """
 
@@ -72,16 +72,16 @@ class IdempotentWriter:
         """Append a micro-batch, unless an earlier try has done so; one without rows is a commit, too.
 
         Args:
-            rows: a frame derived from the micro-batch that `each_batch` gave.
-            batch: the number of the micro-batch.
-            count: how many rows the frame has.
-            notes: noted in the commit, see `pipelines.delta.table_state.StreamCommit`.
+            rows: A frame derived from the micro-batch that `each_batch` gave.
+            batch: The number of the micro-batch.
+            count: How many rows the frame has.
+            notes: Noted in the commit, see `pipelines.delta.table_state.StreamCommit`.
 
         Returns:
             Whether it was this try.
 
         Raises:
-            SourceError: another query has written this micro-batch, or one after it, under the same id.
+            SourceError: Another query has written this micro-batch, or one after it, under the same id.
         """
         if self.has(rows.sparkSession, batch):
             return False
@@ -96,7 +96,7 @@ class IdempotentWriter:
         """Return whether an earlier try has written a micro-batch; its rows then count as written.
 
         Raises:
-            SourceError: another query has written it, or one after it, under the same id.
+            SourceError: Another query has written it, or one after it, under the same id.
         """
         query = self.query(spark)
         last = self.last_batch(spark, query)
@@ -119,12 +119,12 @@ class IdempotentWriter:
         """Make what was drafted a part of the table.
 
         Args:
-            draft: the rows of the micro-batch, of which `has` was asked before they were written.
-            batch: the number of the micro-batch.
-            notes: as in `append`.
+            draft: The rows of the micro-batch, of which `has` was asked before they were written.
+            batch: The number of the micro-batch.
+            notes: As in `append`.
 
         Raises:
-            SourceError: another query has written this micro-batch, or one after it, under the same id; or
+            SourceError: Another query has written this micro-batch, or one after it, under the same id; or
                 this run was replaced by another, see `fence`.
         """
         transaction = draft.transaction

@@ -22,9 +22,9 @@ class ResetFence:
     """Which reset of ingest was the last one when a run began.
 
     Attributes:
-        application: under which bronze counts resets, as `txnAppId`.
-        number: of the last one; -1 before the first.
-        passed: the version of bronze up to which there is no later one; None if that is not known.
+        application: Under which bronze counts resets, as `txnAppId`.
+        number: Of the last one; -1 before the first.
+        passed: The version of bronze up to which there is no later one; None if that is not known.
     """
 
     application: str
@@ -35,7 +35,7 @@ class ResetFence:
         """Let a commit fail if there is a later reset, or comes one before it.
 
         Raises:
-            SourceError: there is one.
+            SourceError: There is one.
         """
         if transaction.version == self.passed:
             # The usual case: this run has made the newest commit, and nothing has to be read.
@@ -63,7 +63,7 @@ def fence_off(pipeline: Pipeline, run_id: str) -> None:
 
     Args:
         pipeline: The pipeline.
-        run_id: the run that resets ingest, which holds the lease of backfills.
+        run_id: The run that resets ingest, which holds the lease of backfills.
     """
     spark, bronze, name = pipeline.spark, pipeline.table("bronze"), reset_application(pipeline.config)
     # A commit would bring a restored table to versions that its reader has read already; no ingest begins so.

@@ -34,9 +34,9 @@ def files_before_older(spark: SparkSession, table: str, at: int) -> DataFrame | 
     """Return the files of bronze with records that a new query gets before records of an earlier ingestion.
 
     Args:
-        spark: the session.
-        table: the path of bronze.
-        at: the version that the query begins with.
+        spark: The session.
+        table: The path of bronze.
+        at: The version that the query begins with.
 
     Returns:
         `_file string, _until timestamp`: the name of a file, and the first ingestion of which records come in
@@ -63,8 +63,8 @@ def hold_back(bronze: DataFrame, files: DataFrame) -> DataFrame:
     Such a record may not move the watermark, which would make the older ones late that are still to come.
 
     Args:
-        bronze: the stream, as read.
-        files: what `files_before_older` found.
+        bronze: The stream, as read.
+        files: What `files_before_older` found.
 
     Returns:
         The same rows, with a boolean column `_held_back`.
@@ -114,7 +114,7 @@ def first_unread_version(pipeline: Pipeline, query: TableQuery = "speed") -> int
 
     Args:
         pipeline: The pipeline.
-        query: the query.
+        query: The query.
 
     Returns:
         The version, which may not be there yet; None if the stream has not come to the end of what it found
@@ -131,20 +131,20 @@ def last_version_read(pipeline: Pipeline, query: TableQuery) -> int | None:
 
     Args:
         pipeline: The pipeline.
-        query: the query.
+        query: The query.
 
     Returns:
         The version; None if the query has planned nothing yet, or found nothing.
 
     Raises:
-        SourceError: a file of the checkpoint is damaged.
+        SourceError: A file of the checkpoint is damaged.
     """
     checkpoint = pipeline.checkpoint(query)
     if query_files(pipeline.spark, checkpoint).query is None:
         return None
     newest = next(reversed(micro_batches(pipeline.spark, checkpoint)), None)
-    offsets = None if newest is None else offsets_of(pipeline.spark, checkpoint, newest)
-    position = positions_of(offsets, f"{checkpoint}/offsets/{newest}")[0] if offsets else None
+    positions = None if newest is None else positions_after(pipeline, query, newest)
+    position = positions[0] if positions else None
     return position.last if position else None
 
 
@@ -153,7 +153,7 @@ def start_version(pipeline: Pipeline, batch: int | None = None) -> int | None:
 
     Args:
         pipeline: The pipeline.
-        batch: the number of a micro-batch; None for the newest that was begun.
+        batch: The number of a micro-batch; None for the newest that was begun.
 
     Returns:
         The version; the newest for a query that has not begun. None if the micro-batch comes to the end of
@@ -178,10 +178,10 @@ class Position:
     """How far a query has read a Delta table.
 
     Attributes:
-        version: the version that it reads, or the next one.
-        is_start: whether that is the version that it began with, of which it reads all rows.
-        is_whole: whether it has read all versions before that one, and nothing of it.
-        table_id: the id that Delta gave the table.
+        version: The version that it reads, or the next one.
+        is_start: Whether that is the version that it began with, of which it reads all rows.
+        is_whole: Whether it has read all versions before that one, and nothing of it.
+        table_id: The id that Delta gave the table.
     """
 
     version: int
@@ -200,14 +200,14 @@ def positions_after(pipeline: Pipeline, query: TableQuery, batch: int) -> list[P
 
     Args:
         pipeline: The pipeline.
-        query: the query.
-        batch: the number of the micro-batch, which may be in flight.
+        query: The query.
+        batch: The number of the micro-batch, which may be in flight.
 
     Returns:
         See `positions_of`; None if there is no such micro-batch, or the checkpoint no longer knows it.
 
     Raises:
-        SourceError: the file that says so is damaged.
+        SourceError: The file that says so is damaged.
     """
     checkpoint = pipeline.checkpoint(query)
     offsets = offsets_of(pipeline.spark, checkpoint, batch) if batch >= 0 else None
@@ -222,15 +222,15 @@ def positions_of(offsets: str, path: str) -> list[Position | None]:
     """Return how far a micro-batch goes in each of its sources, which are Delta tables.
 
     Args:
-        offsets: the text of its offset file (`OffsetSeqLog` of Spark), whose lines for sources, in the order
+        offsets: The text of its offset file (`OffsetSeqLog` of Spark), whose lines for sources, in the order
             of the plan, are `DeltaSourceOffset` of Delta.
-        path: the file, for messages.
+        path: The file, for messages.
 
     Returns:
         For each source its position; None where it has none yet.
 
     Raises:
-        SourceError: the file is damaged.
+        SourceError: The file is damaged.
     """
     return [None if line == "-" else _position(json.loads(line), path) for line in sources_of(offsets)]
 

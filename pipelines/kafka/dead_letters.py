@@ -33,9 +33,9 @@ def send_dead_letters(broken: DataFrame, kafka: KafkaConfig, topic: str) -> None
     `oncelake.topic`, `oncelake.partition` and `oncelake.offset` tell which copies are the same.
 
     Args:
-        broken: a frame made by `pipelines.records.decode.broken_of`.
-        kafka: the cluster and the client's settings, those of the source.
-        topic: the topic.
+        broken: A frame made by `pipelines.records.decode.broken_of`.
+        kafka: The cluster and the client's settings, those of the source.
+        topic: The topic.
     """
     added = ", ".join(
         f"named_struct('key', '{_PREFIX}{name}', 'value', CAST({value} AS BINARY))"

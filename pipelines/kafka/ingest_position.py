@@ -224,9 +224,9 @@ def start_mismatch(bronze: str, began: Mapping[int, int], start: Continuation) -
     Spark keeps the first answer. What Kafka has deleted since then it reports itself.
 
     Args:
-        bronze: the path of bronze.
-        began: the first offset of each partition, by the checkpoint.
-        start: where ingest would begin now.
+        bronze: The path of bronze.
+        began: The first offset of each partition, by the checkpoint.
+        start: Where ingest would begin now.
 
     Returns:
         What is wrong, in words; None if they match.

@@ -20,7 +20,7 @@ def client_options(kafka: KafkaConfig, *, show_secrets: bool = True) -> dict[str
     """Return the Kafka client's own settings, by its own names.
 
     Args:
-        kafka: the configuration.
+        kafka: The configuration.
         show_secrets: False replaces each secret by asterisks, for logs and plans.
     """
     secrets = {
@@ -83,9 +83,9 @@ def read_envelopes(spark: SparkSession, kafka: KafkaConfig, starting: str | None
     """Return a stream of Kafka records as they are.
 
     Args:
-        spark: the session.
-        kafka: the configuration.
-        starting: where a new checkpoint begins, in Spark's form, if not where the configuration says.
+        spark: The session.
+        kafka: The configuration.
+        starting: Where a new checkpoint begins, in Spark's form, if not where the configuration says.
 
     Returns:
         The columns of `pipelines.delta.record_tables.BRONZE`; `_ingested_at` is the same for all records of a
@@ -108,9 +108,9 @@ def envelopes_between(spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[i
     """Return Kafka records within some offsets as they are.
 
     Args:
-        spark: the session.
-        kafka: the configuration.
-        ranges: the offsets of each partition that is asked for; Kafka must still cover them.
+        spark: The session.
+        kafka: The configuration.
+        ranges: The offsets of each partition that is asked for; Kafka must still cover them.
 
     Returns:
         The columns of `pipelines.delta.record_tables.BRONZE`, without `_ingested_at`.
@@ -138,10 +138,10 @@ def records_between(
     """Return the records that Kafka gives within some offsets, as ingest would get them, at this moment.
 
     Args:
-        spark: the session.
-        kafka: the configuration.
-        ranges: the offsets of each partition that is asked for; Kafka must still cover them.
-        headers: whether they come with their headers.
+        spark: The session.
+        kafka: The configuration.
+        ranges: The offsets of each partition that is asked for; Kafka must still cover them.
+        headers: Whether they come with their headers.
 
     Returns:
         The columns of the source: `key`, `value`, `partition`, `offset`, `timestamp` and others.

@@ -94,7 +94,7 @@ def require_known_offsets(pipeline: Pipeline) -> None:
     """Make sure that bronze has every record that nightly runs have seen, but for what retention removed.
 
     Raises:
-        SourceError: it was replaced or restored, or rows were deleted.
+        SourceError: It was replaced or restored, or rows were deleted.
     """
     _index_build(pipeline, table_version(pipeline.spark, pipeline.table("bronze"))).require_known_offsets()
 

@@ -28,12 +28,12 @@ class Indexed:
     """The bronze that an index was made from. What is None was not yet written down when it was made.
 
     Attributes:
-        made_for: the way of decoding that the index holds for.
-        until: the newest version of bronze that it knows.
-        bronze_id: see `BronzeIndex`.
-        until_commit: the hash of the commit that made that version.
-        topic_id: the id of the Kafka topic that bronze was filled from.
-        whole_from: the first day of which retention had removed nothing.
+        made_for: The way of decoding that the index holds for.
+        until: The newest version of bronze that it knows.
+        bronze_id: See `BronzeIndex`.
+        until_commit: The hash of the commit that made that version.
+        topic_id: The id of the Kafka topic that bronze was filled from.
+        whole_from: The first day of which retention had removed nothing.
     """
 
     made_for: str
@@ -49,12 +49,12 @@ class BronzeState:
     """Bronze at a version.
 
     Attributes:
-        table: its path.
-        version: the version.
-        table_id: the id that Delta gave the table.
-        commit: the hash of the commit that made the version.
-        topic_id: the id of the Kafka topic that it is filled from; None if it was never asked for.
-        whole_from: the first day of which retention has removed nothing; None if it never did.
+        table: Its path.
+        version: The version.
+        table_id: The id that Delta gave the table.
+        commit: The hash of the commit that made the version.
+        topic_id: The id of the Kafka topic that it is filled from; None if it was never asked for.
+        whole_from: The first day of which retention has removed nothing; None if it never did.
     """
 
     table: str
@@ -90,9 +90,9 @@ def is_continued(bronze: BronzeState, indexed: Indexed, hash_of: Callable[[int],
     A table that was restored from a copy has the same id, and soon the same versions, made by other commits.
 
     Args:
-        bronze: bronze as it is.
-        indexed: what the index was made from.
-        hash_of: returns the hash of the commit that made a version; None if the log lacks it.
+        bronze: Bronze as it is.
+        indexed: What the index was made from.
+        hash_of: Returns the hash of the commit that made a version; None if the log lacks it.
     """
     if indexed.bronze_id is None:
         return indexed.until <= bronze.version
@@ -112,9 +112,9 @@ def bronze_id(bronze: BronzeState, indexed: Indexed | None, *, is_same: bool) ->
     A bronze that took the place of another gets the commit at which that was found into its name.
 
     Args:
-        bronze: bronze as it is.
-        indexed: what the index was made from, if there is one.
-        is_same: what `continues` says.
+        bronze: Bronze as it is.
+        indexed: What the index was made from, if there is one.
+        is_same: What `continues` says.
     """
     if indexed is None or (is_same and indexed.bronze_id is None):
         return bronze.table_id
@@ -127,12 +127,12 @@ def require_same_bronze(begun: BronzeState, found_id: str, found_commit: str | N
     """Make sure that bronze is still the table that it was, at the same version.
 
     Args:
-        begun: bronze as it was before it was read.
-        found_id: the id of the table that is there now.
-        found_commit: the hash of the commit that made its version of that number; None if its log lacks it.
+        begun: Bronze as it was before it was read.
+        found_id: The id of the table that is there now.
+        found_commit: The hash of the commit that made its version of that number; None if its log lacks it.
 
     Raises:
-        SourceError: it is not.
+        SourceError: It is not.
     """
     if (begun.table_id, begun.commit) != (found_id, found_commit):
         raise SourceError(
@@ -160,12 +160,12 @@ def require_offsets_of_index(bronze: BronzeState, indexed: Indexed, find: Callab
     Bronze that says itself, since then, from which day on it is whole is taken at its word.
 
     Args:
-        bronze: bronze as it is.
-        indexed: what the index was made from.
-        find: finds which of the offsets that the index knows bronze lacks, a text for each partition.
+        bronze: Bronze as it is.
+        indexed: What the index was made from.
+        find: Finds which of the offsets that the index knows bronze lacks, a text for each partition.
 
     Raises:
-        SourceError: it does not.
+        SourceError: It does not.
     """
     if bronze.whole_from is not None and bronze.whole_from > (indexed.whole_from or date.min):
         return

@@ -55,12 +55,12 @@ def require_ledger(config: PipelineConfig, mark: int | None, certified: int | No
     """Make sure that the ledger knows what was certified of the batch table.
 
     Args:
-        config: names the tables.
-        mark: what the batch table said, before the ledger was read.
-        certified: the highest version of the batch table of which the ledger says so; None if of none.
+        config: Names the tables.
+        mark: What the batch table said, before the ledger was read.
+        certified: The highest version of the batch table of which the ledger says so; None if of none.
 
     Raises:
-        SourceError: verdicts are gone.
+        SourceError: Verdicts are gone.
     """
     if mark is None or (certified is not None and certified >= mark):
         return
@@ -88,35 +88,35 @@ class Verdict:
     """What a run decided about a day.
 
     Attributes:
-        pipeline: the pipeline's name.
-        day: the event day.
+        pipeline: The pipeline's name.
+        day: The event day.
         status: `certified`, or `failed`: the audit did not pass and readers keep what they had.
-        run_id: the run that decided.
-        batch_version: the version of the batch table that was audited.
-        bronze_version: the version of bronze that it was built from.
-        records: valid records of the day in bronze.
-        rows: rows of the day in the batch layer.
-        duplicates: records - rows.
-        conflicts: keys whose copies carry different payloads.
-        late: rows that the speed layer had dropped as late.
-        quarantined: records in bronze that break the contract, of whatever day.
-        other_days: valid records in bronze of other days.
-        bronze: all records in bronze.
-        decided_at: when, in UTC.
-        cause: why the day was rebuilt, see `pipelines.nightly.rebuild_plan`.
-        came_late: records of the day that came after it was decided on before.
-        previous_version: the batch version that readers had of the day before, if it was certified.
-        added: rows of keys that version did not have; None where there was none.
-        removed: rows of keys that only that version has.
-        changed: rows of keys that both have, from other records or with other content.
-        bronze_id: whose version `bronze_version` is, see `pipelines.ledger.bronze_index.BronzeIndex`; None in
+        run_id: The run that decided.
+        batch_version: The version of the batch table that was audited.
+        bronze_version: The version of bronze that it was built from.
+        records: Valid records of the day in bronze.
+        rows: Rows of the day in the batch layer.
+        duplicates: Records - rows.
+        conflicts: Keys whose copies carry different payloads.
+        late: Rows that the speed layer had dropped as late.
+        quarantined: Records in bronze that break the contract, of whatever day.
+        other_days: Valid records in bronze of other days.
+        bronze: All records in bronze.
+        decided_at: When, in UTC.
+        cause: Why the day was rebuilt, see `pipelines.nightly.rebuild_plan`.
+        came_late: Records of the day that came after it was decided on before.
+        previous_version: The batch version that readers had of the day before, if it was certified.
+        added: Rows of keys that version did not have; None where there was none.
+        removed: Rows of keys that only that version has.
+        changed: Rows of keys that both have, from other records or with other content.
+        bronze_id: Whose version `bronze_version` is, see `pipelines.ledger.bronze_index.BronzeIndex`; None in
             verdicts from before this was written down.
-        base_version: the certified version that the run began with, and left as it was but for its own days;
+        base_version: The certified version that the run began with, and left as it was but for its own days;
             -1 if there was none, None in verdicts of code that did not say.
-        epoch: the epoch of the run's lease; None in verdicts of code that had none.
-        batch_commit: the hash of the commit that made `batch_version`, see `commit_hash`; None for a day that
+        epoch: The epoch of the run's lease; None in verdicts of code that had none.
+        batch_commit: The hash of the commit that made `batch_version`, see `commit_hash`; None for a day that
             failed, and in verdicts of code that did not say.
-        bronze_commit: the hash of the commit that made `bronze_version`; None in verdicts of code that
+        bronze_commit: The hash of the commit that made `bronze_version`; None in verdicts of code that
             did not say.
     """
 
@@ -158,9 +158,9 @@ class Certified:
     """What readers may see of the batch layer.
 
     Attributes:
-        version: the version of the batch table that holds every certified day.
-        days: the certified days, in order.
-        commit: the hash of the commit that made the version; None if no verdict has it.
+        version: The version of the batch table that holds every certified day.
+        days: The certified days, in order.
+        commit: The hash of the commit that made the version; None if no verdict has it.
     """
 
     version: int
@@ -172,7 +172,7 @@ def record_verdicts(pipeline: Pipeline, verdicts: Iterable[Verdict], stamp: Stam
     """Append verdicts as one commit; from then on readers see the days that are certified.
 
     Raises:
-        StaleEpoch: another run has taken the lease over. Nothing was written.
+        StaleEpoch: Another run has taken the lease over. Nothing was written.
     """
     verdicts = list(verdicts)
     rows = CERTIFICATIONS.frame(pipeline, map(asdict, verdicts))
@@ -185,7 +185,7 @@ def ensure_ledger(pipeline: Pipeline) -> None:
     """Make the table of verdicts if there is none.
 
     Raises:
-        SourceError: there was one, see `history`.
+        SourceError: There was one, see `history`.
     """
     if not CERTIFICATIONS.exists(pipeline):
         require_ledger(pipeline.config, certified_version_property(pipeline), None)
@@ -197,10 +197,10 @@ def history(pipeline: Pipeline, at: int | None = None) -> list[Verdict]:
 
     Args:
         pipeline: The pipeline.
-        at: the version of the ledger, if not the newest.
+        at: The version of the ledger, if not the newest.
 
     Raises:
-        SourceError: it lacks verdicts that the batch table or other verdicts know of: it was removed or
+        SourceError: It lacks verdicts that the batch table or other verdicts know of: it was removed or
             restored, or rows of it were deleted.
     """
     # Before the ledger, to which a run at work may add; it marks the table only then.
@@ -212,12 +212,12 @@ def history_of(config: PipelineConfig, mark: int | None, all_verdicts: Sequence[
     """Return the verdicts that stand, oldest first.
 
     Args:
-        config: the pipeline's configuration.
-        mark: the highest certified version by the batch table, read before the verdicts; None if unknown.
-        all_verdicts: all verdicts on its days.
+        config: The pipeline's configuration.
+        mark: The highest certified version by the batch table, read before the verdicts; None if unknown.
+        all_verdicts: All verdicts on its days.
 
     Raises:
-        SourceError: verdicts are gone that the batch table, or another verdict, knows of.
+        SourceError: Verdicts are gone that the batch table, or another verdict, knows of.
     """
     require_ledger(config, mark, highest_certified(all_verdicts))
     _require_bases(config, all_verdicts)
@@ -244,7 +244,7 @@ def _require_bases(config: PipelineConfig, all_verdicts: Sequence[Verdict]) -> N
     Without them `standing` would end there, and let go of all earlier days.
 
     Raises:
-        SourceError: some are gone.
+        SourceError: Some are gone.
     """
     known = {None, -1, *(v.batch_version for v in all_verdicts if v.status == "certified")}
     for v in all_verdicts:
@@ -265,8 +265,8 @@ def standing(config: PipelineConfig, all_verdicts: Sequence[Verdict]) -> list[Ve
     if it had not been given: its day is rebuilt.
 
     Args:
-        config: the pipeline's configuration.
-        all_verdicts: all verdicts on its days.
+        config: The pipeline's configuration.
+        all_verdicts: All verdicts on its days.
     """
     bases = {v.batch_version: v.base_version for v in all_verdicts if v.status == "certified"}
     certified_versions, at = set[int](), max(bases, default=-1)
@@ -290,7 +290,7 @@ def newest(ledger: Iterable[Verdict]) -> dict[date, Verdict]:
     """Return the newest verdict on each day, in the order of the days.
 
     Args:
-        ledger: verdicts as `history` gives them.
+        ledger: Verdicts as `history` gives them.
     """
     by_day = {verdict.day: verdict for verdict in ledger}
     return {day: by_day[day] for day in sorted(by_day)}
@@ -302,7 +302,7 @@ def newest_certified(ledger: Iterable[Verdict]) -> dict[date, Verdict]:
     A rebuild that failed since has changed nothing: what came for the day still waits for one that passes.
 
     Args:
-        ledger: verdicts as `history` gives them.
+        ledger: Verdicts as `history` gives them.
     """
     return newest(verdict for verdict in ledger if verdict.status == "certified")
 
@@ -318,7 +318,7 @@ def certified_in(ledger: Iterable[Verdict]) -> Certified | None:
     A day stays certified when a later rebuild of it fails: readers keep the state that passed.
 
     Args:
-        ledger: verdicts as `history` gives them.
+        ledger: Verdicts as `history` gives them.
     """
     passed = [verdict for verdict in ledger if verdict.status == "certified"]
     if not passed:
@@ -332,7 +332,7 @@ def certified(pipeline: Pipeline) -> Certified | None:
     """Return the certified state of the batch layer, as it is written down; see `certified_in`.
 
     Raises:
-        SourceError: see `require_certified`.
+        SourceError: See `require_certified`.
     """
     state = certified_in(history(pipeline))
     require_certified(pipeline, state)
@@ -346,10 +346,10 @@ def require_certified(pipeline: Pipeline, state: Certified | None) -> None:
 
     Args:
         pipeline: The pipeline.
-        state: what is certified.
+        state: What is certified.
 
     Raises:
-        SourceError: it is not, or the log of the certified version is gone.
+        SourceError: It is not, or the log of the certified version is gone.
     """
     if state is None:
         return
@@ -375,13 +375,13 @@ def require_commit(
 
     Args:
         pipeline: The pipeline.
-        version: the version.
-        commit: the hash of the commit; None if nobody knows it, and any will do.
-        refusal: returns what is said if another commit made it, of the words for that, to which is added what
+        version: The version.
+        commit: The hash of the commit; None if nobody knows it, and any will do.
+        refusal: Returns what is said if another commit made it, of the words for that, to which is added what
             the version is not; of None if the log has no such commit.
 
     Raises:
-        SourceError: another commit made it, or its log is gone.
+        SourceError: Another commit made it, or its log is gone.
     """
     if commit is None:
         return
@@ -404,8 +404,8 @@ def of_bronze(ledger: Iterable[Verdict], bronze_id: str) -> list[Verdict]:
     others name another.
 
     Args:
-        ledger: verdicts as `history` gives them, all of them.
-        bronze_id: the current bronze.
+        ledger: Verdicts as `history` gives them, all of them.
+        bronze_id: The current bronze.
     """
     ledger = list(ledger)
     own = {bronze_id, None}
@@ -417,6 +417,6 @@ def newest_bronze_version(ledger: Iterable[Verdict]) -> int:
     """Return the newest version of bronze that a verdict names; -1 if there is none.
 
     Args:
-        ledger: verdicts as `of_bronze` gives them.
+        ledger: Verdicts as `of_bronze` gives them.
     """
     return max((verdict.bronze_version for verdict in ledger), default=-1)

@@ -218,7 +218,7 @@ def refuse_other_writers(table: str, commits: Iterable[Commit], versions: Sequen
             one that it is about to certify last.
 
     Raises:
-        SourceError: others wrote between, or have put the table back.
+        SourceError: Others wrote between, or have put the table back.
     """
     base, *own = versions
     commits = list(commits)

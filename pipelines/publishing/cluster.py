@@ -60,8 +60,8 @@ class Cluster:
     """A cluster that is published to.
 
     Attributes:
-        client: asks it.
-        timeout_s: how long one answer may take.
+        client: Asks it.
+        timeout_s: How long one answer may take.
     """
 
     client: AdminClient
@@ -78,8 +78,8 @@ def asking(sink: TransactionalSink) -> Iterator[Cluster]:
     """Yield a client of the cluster that a sink publishes to, for some questions.
 
     Raises:
-        ConfigError: librdkafka refuses its settings; or the cluster refuses login, certificate or rights.
-        InfrastructureError: the cluster does not answer, or refuses.
+        ConfigError: Librdkafka refuses its settings; or the cluster refuses login, certificate or rights.
+        InfrastructureError: The cluster does not answer, or refuses.
     """
     # A question only says that time is over; why there is no connection is told beside it.
     troubles = list[KafkaError]()
@@ -101,9 +101,9 @@ def _explained(
     """Return what a failure of a question means.
 
     Args:
-        sink: whose cluster was asked.
-        error: what the question has failed with.
-        troubles: what the client has told of its connections.
+        sink: Whose cluster was asked.
+        error: What the question has failed with.
+        troubles: What the client has told of its connections.
     """
     where = f"{sink.client['bootstrap.servers']}: the cluster of the output topic"
     for trouble in troubles:
@@ -137,7 +137,7 @@ def topic_id(cluster: Cluster, topic: str) -> str:
     """Return the cluster's own identifier of a topic: one that is deleted and recreated gets another.
 
     Raises:
-        ConfigError: there is no such topic.
+        ConfigError: There is no such topic.
     """
     future = cluster.client.describe_topics(TopicCollection([topic]), request_timeout=cluster.timeout_s)[
         topic
@@ -159,7 +159,7 @@ def ensure_progress_topic(cluster: Cluster, sink: TransactionalSink) -> None:
     publishing stops when either topic is not there.
 
     Raises:
-        InfrastructureError: it cannot be made.
+        InfrastructureError: It cannot be made.
     """
     topic, slots = sink.progress_topic, sink.slots
     partitions = count_partitions(cluster, topic)
@@ -217,7 +217,7 @@ def known_partitions(cluster: Cluster, topic: str) -> int:
     """Return how many partitions a topic has that is there.
 
     Raises:
-        InfrastructureError: the broker that was asked does not know them yet.
+        InfrastructureError: The broker that was asked does not know them yet.
     """
     if count := count_partitions(cluster, topic):
         return count
@@ -251,9 +251,9 @@ def read_slot_progress(
     """Return what progress says of a sink, also of slots that it had before.
 
     Args:
-        cluster: where it is kept.
-        sink: whose.
-        is_stable: wait for transactions in progress, instead of leaving them out; for those of other sinks
+        cluster: Where it is kept.
+        sink: Whose.
+        is_stable: Wait for transactions in progress, instead of leaving them out; for those of other sinks
             only if a record of this one is behind them.
     """
     partitions = count_partitions(cluster, sink.progress_topic)
@@ -266,7 +266,7 @@ def fence_slots(sink: TransactionalSink, marks: ProgressBySlot) -> dict[int, Slo
     """Take all slots, those that an earlier run had among them: no task of it can commit from now on.
 
     Raises:
-        KafkaException: the cluster does not answer, or refuses.
+        KafkaException: The cluster does not answer, or refuses.
     """
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return dict(enumerate(pool.map(sink.connection.take, slots_to_take(sink.slots, marks))))
@@ -299,12 +299,12 @@ def write_slot_progress(
     """Write progress, as a task would, so that it fails if somebody has taken the slot since.
 
     Args:
-        sink: whose.
-        taken: producers that have taken the slots, such as those of `fence_slots`.
-        marks: what progress is to say.
+        sink: Whose.
+        taken: Producers that have taken the slots, such as those of `fence_slots`.
+        marks: What progress is to say.
 
     Raises:
-        KafkaException: the cluster does not answer, or publishing goes on elsewhere.
+        KafkaException: The cluster does not answer, or publishing goes on elsewhere.
     """
     timeout_s = sink.connection.timeout_s
     consumer = sink.connection.consumer()

@@ -43,15 +43,15 @@ class ClusterFacts:
     """What a cluster reports about itself; what it may not be asked is left out.
 
     Attributes:
-        brokers: how many it has.
+        brokers: How many it has.
         limits: `transaction.max.timeout.ms`, `transactional.id.expiration.ms` and
             `offsets.retention.minutes`, by these names, as one of the brokers has them.
         settings: `cleanup.policy`, `min.insync.replicas` and `unclean.leader.election.enable` of the output
             topic, by these names.
-        replicas: how often the output topic and those that keep progress are kept, by name: of each the
+        replicas: How often the output topic and those that keep progress are kept, by name: of each the
             partition that has the fewest replicas.
-        partitions: of the output topic; 0 if its brokers do not tell of it.
-        max_message_bytes: the largest record that the output topic takes (`max.message.bytes`); None if it
+        partitions: Of the output topic; 0 if its brokers do not tell of it.
+        max_message_bytes: The largest record that the output topic takes (`max.message.bytes`); None if it
             may not be asked.
     """
 
@@ -67,11 +67,11 @@ def facts(cluster: Cluster, topic: str) -> ClusterFacts:
     """Ask a cluster for what matters to a sink.
 
     Args:
-        cluster: the cluster.
-        topic: the output topic.
+        cluster: The cluster.
+        topic: The output topic.
 
     Raises:
-        KafkaException: the cluster does not answer.
+        KafkaException: The cluster does not answer.
     """
     metadata = cluster.client.list_topics(timeout=cluster.timeout_s)
     limits = _configured(cluster, ConfigResource(ConfigResource.Type.BROKER, str(min(metadata.brokers))))
@@ -94,9 +94,9 @@ def advice(sink: TransactionalSink, retraction: Retraction, cluster_facts: Clust
     """Return what is wrong with a cluster for a sink, in words; each has what was found and how to fix it.
 
     Args:
-        sink: the sink.
-        retraction: what is sent for an event that is not in its certified day.
-        cluster_facts: what the cluster reports.
+        sink: The sink.
+        retraction: What is sent for an event that is not in its certified day.
+        cluster_facts: What the cluster reports.
     """
     return [
         *_of_limits(cluster_facts.limits),
@@ -109,7 +109,7 @@ def refuse_too_long(sink: TransactionalSink, cluster_facts: ClusterFacts) -> Non
     """Make sure that the cluster allows transactions as long as a sink asks for.
 
     Raises:
-        ConfigError: it would refuse all of them.
+        ConfigError: It would refuse all of them.
     """
     allowed = cluster_facts.limits.get(_OPEN_FOR)
     if allowed is not None and sink.transaction_timeout > allowed:
@@ -123,7 +123,7 @@ def refuse_idle_slots(sink: TransactionalSink, cluster_facts: ClusterFacts) -> N
     """Make sure that each slot has a partition, before a stream begins.
 
     Raises:
-        ConfigError: there are more slots than partitions.
+        ConfigError: There are more slots than partitions.
     """
     partitions = cluster_facts.partitions
     if partitions and sink.slots > partitions:

@@ -26,10 +26,10 @@ def corrections(published: DataFrame, certified: DataFrame, contract: DataContra
     An event whose columns are the same is right, whichever of its copies was published.
 
     Args:
-        published: rows with the contract's columns, the coordinates and `_event_date`, as they were
+        published: Rows with the contract's columns, the coordinates and `_event_date`, as they were
             published; a key may be there more than once.
-        certified: the rows that the same days have now, each key once.
-        contract: names the key.
+        certified: The rows that the same days have now, each key once.
+        contract: Names the key.
 
     Returns:
         The contract's columns, `_event_date`, the coordinates, and `_correction`: `added`, `changed`, both
@@ -51,10 +51,10 @@ def perhaps_published(
     """Return what `corrections` is to take for published of days of which a run may have sent any row.
 
     Args:
-        begun: the rows that the run was to send.
-        published: what was published of these days for sure.
-        certified: the rows that the days have now.
-        contract: names the key.
+        begun: The rows that the run was to send.
+        published: What was published of these days for sure.
+        certified: The rows that the days have now.
+        contract: Names the key.
 
     Returns:
         The rows of the run, without those of events that have to be added in any case.
@@ -74,11 +74,11 @@ def replace_removed(
     neighbour: readers who keep one row for each key would lose it if it were retracted.
 
     Args:
-        changes: as `corrections` gives them.
-        certified: as `corrections` gets them.
-        others: the rows of all days within the horizon, in the same shape, as they are now.
-        contract: names the key.
-        horizon: over how many neighbouring days, each way, copies of a key are one event.
+        changes: As `corrections` gives them.
+        certified: As `corrections` gets them.
+        others: The rows of all days within the horizon, in the same shape, as they are now.
+        contract: Names the key.
+        horizon: Over how many neighbouring days, each way, copies of a key are one event.
     """
     stay = changes.where(f"{CORRECTION} <> 'removed'")
     gone = with_key_columns(changes.where(f"{CORRECTION} = 'removed'"), contract)

@@ -25,12 +25,12 @@ def take_slots(sink: TransactionalSink, done: SlotProgress) -> dict[int, SlotPro
     group's offsets first, and those expire.
 
     Args:
-        sink: where the day goes, under a name of this day alone.
-        done: what progress says of each slot once all is sent. Parts count as micro-batches in it.
+        sink: Where the day goes, under a name of this day alone.
+        done: What progress says of each slot once all is sent. Parts count as micro-batches in it.
 
     Raises:
-        ConfigError: an earlier run has sent a part of the day with other settings, or refused by the cluster.
-        InfrastructureError: the cluster does not answer.
+        ConfigError: An earlier run has sent a part of the day with other settings, or refused by the cluster.
+        InfrastructureError: The cluster does not answer.
     """
     with asking(sink) as cluster:
         taken, marks = _fence(cluster, sink)
@@ -52,12 +52,12 @@ def overtake(sink: TransactionalSink, runs: Iterable[Begun], topic_id: str) -> N
     among `runs`, and has its slots until now.
 
     Args:
-        sink: the pipeline's sink.
-        runs: what they have begun.
-        topic_id: the cluster's identifier of the topic.
+        sink: The pipeline's sink.
+        runs: What they have begun.
+        topic_id: The cluster's identifier of the topic.
 
     Raises:
-        InfrastructureError: the cluster does not answer, or refuses.
+        InfrastructureError: The cluster does not answer, or refuses.
     """
     for name in sorted({each.sink for each in runs}):
         _overtake(replace(sink, name=name), topic_id)

@@ -23,9 +23,9 @@ def explained(text: str, error: OncelakeError, sink: TransactionalSink) -> Oncel
     """Return a failure in words: what a task raised is in a trace.
 
     Args:
-        text: what Spark says.
-        error: what is to be said if the text does not help.
-        sink: where rows were to go.
+        text: What Spark says.
+        error: What is to be said if the text does not help.
+        sink: Where rows were to go.
     """
     if match := _PROGRESS.search(text) or _CONTENT.search(text):
         another = (
@@ -58,8 +58,8 @@ def _refused(said: str, longer: str) -> str:
     """Return what a refusal of Kafka means.
 
     Args:
-        said: by librdkafka.
-        longer: the setting that gives transactions more time.
+        said: By librdkafka.
+        longer: The setting that gives transactions more time.
     """
     if _UNSTABLE in said:
         return (

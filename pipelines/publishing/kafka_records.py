@@ -29,11 +29,11 @@ def messages(
     """Return rows as records for `pipelines.publishing.transactional_sink`.
 
     Args:
-        rows: with the contract's columns and `_topic`, `_partition`, `_offset`; and `_correction`, if some
+        rows: With the contract's columns and `_topic`, `_partition`, `_offset`; and `_correction`, if some
             of them correct what was published before (`pipelines.publishing.corrections`).
-        contract: names the columns and the dedup key.
-        avro: writes values; without it they are JSON.
-        retraction: what stands for an event that is gone: a record without a value, or one with the columns
+        contract: Names the columns and the dedup key.
+        avro: Writes values; without it they are JSON.
+        retraction: What stands for an event that is gone: a record without a value, or one with the columns
             that the event had.
 
     Returns:

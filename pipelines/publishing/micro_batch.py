@@ -60,7 +60,7 @@ def source_positions(pipeline: Pipeline, batch: int) -> tuple[Position | None, P
     """Return how far a micro-batch of `stream` goes in the speed layer, and in the ledger of verdicts.
 
     Raises:
-        SourceError: the file that says so is damaged.
+        SourceError: The file that says so is damaged.
     """
     checkpoint = pipeline.checkpoint("publish")
     positions = positions_after(pipeline, "publish", batch)
@@ -78,8 +78,8 @@ class SettledThrough:
     """The days that are settled once all verdicts of a version of the ledger are.
 
     Attributes:
-        verdicts: the version of the ledger; None if the stream has read none of it.
-        days: the days.
+        verdicts: The version of the ledger; None if the stream has read none of it.
+        days: The days.
     """
 
     verdicts: int | None
@@ -125,7 +125,7 @@ class BatchMaker:
 
     Attributes:
         pipeline: The pipeline.
-        topic_id: the cluster's identifier of the topic.
+        topic_id: The cluster's identifier of the topic.
     """
 
     pipeline: Pipeline
@@ -135,13 +135,13 @@ class BatchMaker:
         """Return what a micro-batch publishes.
 
         Args:
-            rows: the micro-batch, of `stream`.
-            query: the id of the query.
-            batch: its number.
-            last: what is settled since the micro-batch before it was published; None if that is not known.
+            rows: The micro-batch, of `stream`.
+            query: The id of the query.
+            batch: Its number.
+            last: What is settled since the micro-batch before it was published; None if that is not known.
 
         Raises:
-            SourceError: a version of the speed or the batch layer that is needed is gone.
+            SourceError: A version of the speed or the batch layer that is needed is gone.
         """
         events, verdicts = self._positions(batch)
         if last and last.verdicts == verdicts:
@@ -270,8 +270,8 @@ class BatchMaker:
         """Return the rows of settled days at the versions by which they were sent, and these days.
 
         Args:
-            sent: days, each with a version of the batch table.
-            settles: the days that are settled.
+            sent: Days, each with a version of the batch table.
+            settles: The days that are settled.
         """
         by_version: dict[int, list[date]] = {}
         for day, version in sorted(sent):

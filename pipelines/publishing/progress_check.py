@@ -38,18 +38,18 @@ def publisher(spark: SparkSession, sink: TransactionalSink, checkpoint: str) -> 
     """Compare the cluster's progress with a stream's checkpoint, and return what publishes the stream.
 
     Args:
-        spark: the session.
-        sink: where the stream goes.
-        checkpoint: the path of the checkpoint with which it will be started.
+        spark: The session.
+        sink: Where the stream goes.
+        checkpoint: The path of the checkpoint with which it will be started.
 
     Returns:
         A function for `foreachBatch`.
 
     Raises:
-        ConfigError: there is no such topic, librdkafka refuses its settings, or the session passes over
+        ConfigError: There is no such topic, librdkafka refuses its settings, or the session passes over
             files.
-        SourceError: progress and checkpoint do not match; the message says what to do.
-        InfrastructureError: the cluster does not answer.
+        SourceError: Progress and checkpoint do not match; the message says what to do.
+        InfrastructureError: The cluster does not answer.
     """
     _refuse_to_pass_over(spark)
     with asking(sink) as cluster:
@@ -126,9 +126,9 @@ class RunStart:
     """A run that has taken all slots.
 
     Attributes:
-        ours: what progress of the run has in common, see `Publisher`.
-        files: what the checkpoint says.
-        lost: slots whose progress was lost while a micro-batch was under way; None if none.
+        ours: What progress of the run has in common, see `Publisher`.
+        files: What the checkpoint says.
+        lost: Slots whose progress was lost while a micro-batch was under way; None if none.
     """
 
     ours: SlotProgress
@@ -145,12 +145,12 @@ def start_run(effects: StartEffects, sink: TransactionalSink, run: str) -> RunSt
     """Take all slots for a run, if progress and checkpoint belong together, and say so in their progress.
 
     Args:
-        effects: the cluster and the checkpoint.
-        sink: where the stream goes.
-        run: the id of the run.
+        effects: The cluster and the checkpoint.
+        sink: Where the stream goes.
+        run: The id of the run.
 
     Raises:
-        SourceError: progress and checkpoint do not match; the message says what to do.
+        SourceError: Progress and checkpoint do not match; the message says what to do.
     """
     topic = effects.topic_id()
     # Refused, if it has to be, before those who had the slots are shut out: they may be another's.
@@ -188,9 +188,9 @@ def former_slots(marks: ProgressBySlot, slots: int, run: str) -> dict[int, SlotP
     and their rows are in other slots by then.
 
     Args:
-        marks: what progress says.
-        slots: how many slots the sink has now.
-        run: the run that takes them; empty if it is none of a stream.
+        marks: What progress says.
+        slots: How many slots the sink has now.
+        run: The run that takes them; empty if it is none of a stream.
     """
     return {slot: replace(mark, run=run) for slot, mark in marks.items() if slot >= slots}
 
@@ -242,13 +242,13 @@ def partitions_of(cluster: Cluster, sink: TransactionalSink, files: QueryFiles) 
     """Return how many partitions the topic has, which divide keys among slots.
 
     Args:
-        cluster: where it is.
-        sink: whose topic.
-        files: what is known beside the checkpoint of the stream.
+        cluster: Where it is.
+        sink: Whose topic.
+        files: What is known beside the checkpoint of the stream.
 
     Raises:
-        SourceError: it has others than when it was published to before.
-        InfrastructureError: the broker that was asked does not know them yet.
+        SourceError: It has others than when it was published to before.
+        InfrastructureError: The broker that was asked does not know them yet.
     """
     actual = known_partitions(cluster, sink.topic)
     # What is beside a checkpoint that was moved aside is about a stream that has ended.
@@ -269,13 +269,13 @@ def refuse_other_progress(
     """Make sure that progress is that of this checkpoint and this topic, whatever it says.
 
     Args:
-        sink: as the stream will publish.
-        topic: the id of the topic.
-        marks: what progress says.
-        files: what the checkpoint says.
+        sink: As the stream will publish.
+        topic: The id of the topic.
+        marks: What progress says.
+        files: What the checkpoint says.
 
     Raises:
-        SourceError: it is another's; the message says what to do.
+        SourceError: It is another's; the message says what to do.
     """
     marks = _current(marks)
     begun = [mark for mark in marks.values() if mark.source]
@@ -307,16 +307,16 @@ def reconcile_with_checkpoint(
     """Compare progress with the checkpoint, when nobody can change it any longer.
 
     Args:
-        sink: as the stream will publish.
-        topic: the id of the topic.
-        marks: what progress says, of stable offsets.
-        files: what the checkpoint says.
+        sink: As the stream will publish.
+        topic: The id of the topic.
+        marks: What progress says, of stable offsets.
+        files: What the checkpoint says.
 
     Returns:
         What is to be written as progress of all slots first; None if it is right as it is.
 
     Raises:
-        SourceError: they do not match; the message says what to do.
+        SourceError: They do not match; the message says what to do.
     """
     refuse_other_progress(sink, topic, marks, files)
     ours = SlotProgress(files.next_batch, files.query or "", topic, sink.slots)
@@ -379,9 +379,9 @@ def fits_in(mark: SlotProgress | None, ours: SlotProgress, files: QueryFiles) ->
     """Return whether progress of a slot can be right as it is.
 
     Args:
-        mark: what progress says.
-        ours: what it says of a slot of which nothing newer than the checkpoint was published.
-        files: what the checkpoint says.
+        mark: What progress says.
+        ours: What it says of a slot of which nothing newer than the checkpoint was published.
+        files: What the checkpoint says.
     """
     fresh = {replace(ours, source="")} if ours.next_batch == 0 else set()
     whole = replace(mark, part=0) if mark and files.in_flight is not None else mark

@@ -35,14 +35,14 @@ def progress(connection: SlotConnection, slots: Iterable[int], *, is_stable: boo
     If the group's offsets have expired, or were deleted, the records of the progress topic are read.
 
     Args:
-        connection: to the cluster that keeps it.
-        slots: their numbers.
-        is_stable: wait for transactions that are under way, instead of leaving them out. Those of other
+        connection: To the cluster that keeps it.
+        slots: Their numbers.
+        is_stable: Wait for transactions that are under way, instead of leaving them out. Those of other
             sinks are waited for only if a record of this one lies behind them.
 
     Raises:
-        KafkaException: the cluster does not answer, or refuses.
-        InfrastructureError: records of the progress topic do not come.
+        KafkaException: The cluster does not answer, or refuses.
+        InfrastructureError: Records of the progress topic do not come.
     """
     requested = list(slots)
     marks = _offsets(connection, requested, is_stable=is_stable)
@@ -61,14 +61,14 @@ def all_progress(
     records of other sinks, too: one is read only if the sink has, or by what it says had, a slot there.
 
     Args:
-        connection: to the cluster that keeps it.
-        slots: how many the sink has now.
-        partitions: how many the progress topic has.
-        is_stable: as for `progress`.
+        connection: To the cluster that keeps it.
+        slots: How many the sink has now.
+        partitions: How many the progress topic has.
+        is_stable: As for `progress`.
 
     Raises:
-        KafkaException: the cluster does not answer, or refuses.
-        InfrastructureError: records of the progress topic do not come.
+        KafkaException: The cluster does not answer, or refuses.
+        InfrastructureError: Records of the progress topic do not come.
     """
     marks, read = _offsets(connection, range(partitions), is_stable=is_stable), set[int]()
     while True:

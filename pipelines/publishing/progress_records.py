@@ -23,13 +23,13 @@ def recorded_progress(
     """Return the newest committed record of a sink, of each of some partitions of its progress topic.
 
     Args:
-        connection: to the cluster that keeps it.
-        slots: their numbers; those that have none are left out.
-        is_stable: wait for transactions of this sink that are under way, instead of leaving them out.
+        connection: To the cluster that keeps it.
+        slots: Their numbers; those that have none are left out.
+        is_stable: Wait for transactions of this sink that are under way, instead of leaving them out.
 
     Raises:
-        KafkaException: the cluster does not answer, or refuses.
-        InfrastructureError: records of the progress topic do not come.
+        KafkaException: The cluster does not answer, or refuses.
+        InfrastructureError: Records of the progress topic do not come.
     """
     marks = dict[int, SlotProgress | None]()
     holders = dict[int, _Held]()
@@ -67,9 +67,9 @@ def _held_by(connection: SlotConnection, slot: int, hidden: range) -> _Held | No
     """Return the transaction that hides records of a sink; None if none of its records are hidden.
 
     Args:
-        connection: of the sink.
-        slot: the partition of the progress topic.
-        hidden: offsets that readers of committed records do not get to. An open transaction begins with the
+        connection: Of the sink.
+        slot: The partition of the progress topic.
+        hidden: Offsets that readers of committed records do not get to. An open transaction begins with the
             first of them, and each record names the sink that it is of.
     """
     first, is_ours = None, False

@@ -19,8 +19,8 @@ class Publication:
     """How a day was published as a whole.
 
     Attributes:
-        count: how often.
-        version: the newest version of the batch table that it had; -1 if it was not published, or if the
+        count: How often.
+        version: The newest version of the batch table that it had; -1 if it was not published, or if the
             batch table no longer has such a version, since it is another one.
     """
 
@@ -33,13 +33,13 @@ class Begun:
     """A day that a run has begun to publish as a whole: any of its rows may be on the topic.
 
     Attributes:
-        day: the event day.
-        version: the version of the batch table whose rows are sent; -1 if the batch table no longer has it,
+        day: The event day.
+        version: The version of the batch table whose rows are sent; -1 if the batch table no longer has it,
             since it is another one.
-        commit: the hash of the commit that made the version; None if unknown.
-        number: which time it is that the day is published to the topic, from 1.
-        sink: the name under which its progress is kept.
-        certified_version: the newest certified version of the batch table when it began.
+        commit: The hash of the commit that made the version; None if unknown.
+        number: Which time it is that the day is published to the topic, from 1.
+        sink: The name under which its progress is kept.
+        certified_version: The newest certified version of the batch table when it began.
     """
 
     day: date
@@ -55,8 +55,8 @@ def publications(pipeline: Pipeline, topic_id: str, at: int | None = None) -> di
 
     Args:
         pipeline: The pipeline.
-        topic_id: the cluster's identifier of the topic.
-        at: the newest version of the batch table that counts; None for any.
+        topic_id: The cluster's identifier of the topic.
+        at: The newest version of the batch table that counts; None for any.
     """
     if not PUBLICATIONS.exists(pipeline):
         return {}
@@ -81,9 +81,9 @@ def unfinished(
 
     Args:
         pipeline: The pipeline.
-        topic_id: the cluster's identifier of the topic.
-        done: what was published, as `publications` gives it.
-        at: the newest version of the batch table that counts; None for any.
+        topic_id: The cluster's identifier of the topic.
+        done: What was published, as `publications` gives it.
+        at: The newest version of the batch table that counts; None for any.
     """
     if not BEGUN_PUBLICATIONS.exists(pipeline):
         return []

@@ -45,11 +45,11 @@ class Settled:
     """The days that a stream has settled.
 
     Attributes:
-        version: the version of the batch table that the topic follows on these days; -1 before there is one.
+        version: The version of the batch table that the topic follows on these days; -1 before there is one.
             One version stands for all days, since a rebuild first undoes what was not certified
             (`pipelines.nightly.recovery`).
-        days: the days, in order.
-        commit: the hash of the commit that made the version, see `commit_hash`; None if unknown.
+        days: The days, in order.
+        commit: The hash of the commit that made the version, see `commit_hash`; None if unknown.
     """
 
     version: int = -1
@@ -60,7 +60,7 @@ class Settled:
         """Return the days that were certified since, at the current version; None if there are none.
 
         Args:
-            ledger: verdicts as `history` gives them.
+            ledger: Verdicts as `history` gives them.
         """
         ledger = list(ledger)
         state = certified_in(ledger)
@@ -85,12 +85,12 @@ def settled_before(pipeline: Pipeline, query: str, batch: int) -> Settled:
 
     Args:
         pipeline: The pipeline.
-        query: the id of the stream's query.
-        batch: the number of the micro-batch.
+        query: The id of the stream's query.
+        batch: The number of the micro-batch.
 
     Raises:
-        TopicOfAnotherTable: they were settled by another batch table than the one at hand.
-        SourceError: the certified version is gone, or is not that of this batch table.
+        TopicOfAnotherTable: They were settled by another batch table than the one at hand.
+        SourceError: The certified version is gone, or is not that of this batch table.
     """
     if not PUBLISHED_DAYS.exists(pipeline):
         return Settled()
@@ -158,7 +158,7 @@ def unsent(pipeline: Pipeline, topic_id: str) -> list[date]:
 
     Args:
         pipeline: The pipeline.
-        topic_id: the cluster's identifier of the topic.
+        topic_id: The cluster's identifier of the topic.
     """
     files = query_files(pipeline.spark, pipeline.checkpoint("publish"))
     if files.query is None or not PUBLISHED_DAYS.exists(pipeline):
@@ -187,9 +187,9 @@ def record_settled(pipeline: Pipeline, query: str, batch: int, settled: Settled)
 
     Args:
         pipeline: The pipeline.
-        query: the id of the stream's query.
-        batch: the number of the micro-batch.
-        settled: the days, and the version at which they are settled.
+        query: The id of the stream's query.
+        batch: The number of the micro-batch.
+        settled: The days, and the version at which they are settled.
     """
     PUBLISHED_DAYS.ensure(pipeline)
     one = {

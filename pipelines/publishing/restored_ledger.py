@@ -28,7 +28,7 @@ def bring_ledger_forward(pipeline: Pipeline) -> None:
         pipeline: The pipeline; no other run may publish it.
 
     Raises:
-        SourceError: the ledger lacks verdicts that the batch table knows of.
+        SourceError: The ledger lacks verdicts that the batch table knows of.
     """
     files = query_files(pipeline.spark, pipeline.checkpoint("publish"))
     batch = last_begun(files)

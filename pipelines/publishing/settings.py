@@ -33,7 +33,7 @@ def sink_of(config: PipelineConfig) -> TransactionalSink:
     """Return the sink of a pipeline, to ask its cluster; `writing_sink` is the one to write with.
 
     Raises:
-        ConfigError: nothing is said of publishing.
+        ConfigError: Nothing is said of publishing.
     """
     publish_config = settings_of(config)
     return TransactionalSink(
@@ -63,12 +63,12 @@ def writing_sink(
     """Return the sink of a pipeline that is about to write, which knows what decides its records.
 
     Args:
-        config: the pipeline's configuration.
-        contract: its contract.
-        avro: how values are written in Avro; None for JSON.
+        config: The pipeline's configuration.
+        contract: Its contract.
+        avro: How values are written in Avro; None for JSON.
 
     Raises:
-        ConfigError: nothing is said of publishing.
+        ConfigError: Nothing is said of publishing.
     """
     return replace(sink_of(config), rules=_rules(config, contract, avro))
 
@@ -89,8 +89,8 @@ def values_of(pipeline: Pipeline) -> AvroValues | None:
     """Return how values are written in Avro, by a schema that is in the registry then; None for JSON.
 
     Raises:
-        ConfigError: nothing is said of publishing, or the registry refuses the schema.
-        InfrastructureError: the registry does not answer.
+        ConfigError: Nothing is said of publishing, or the registry refuses the schema.
+        InfrastructureError: The registry does not answer.
     """
     config = pipeline.config
     publish_config = settings_of(config)

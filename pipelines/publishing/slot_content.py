@@ -23,8 +23,8 @@ def with_hashes(rows: DataFrame, identity: Collection[str]) -> DataFrame:
     """Return rows with two hashes of 64 bits each, of what distinguishes them.
 
     Args:
-        rows: with `key` and `value`.
-        identity: the columns that distinguish rows; those that are not there do not.
+        rows: With `key` and `value`.
+        identity: The columns that distinguish rows; those that are not there do not.
     """
     columns = [F.col(name) for name in rows.columns if name in identity]
     # A hash ignores nulls, so whether a row has a value is hashed by itself.
@@ -93,13 +93,13 @@ def refuse_other_rules(slot: int, mark: SlotProgress, rules: Mapping[str, str], 
     """Make sure that a slot that is done was made by the current rules.
 
     Args:
-        slot: its number.
-        mark: what progress says of it.
-        rules: the current ones.
-        finish: the command that publishes the rest of the micro-batch, for the message.
+        slot: Its number.
+        mark: What progress says of it.
+        rules: The current ones.
+        finish: The command that publishes the rest of the micro-batch, for the message.
 
     Raises:
-        ContentError: it was not.
+        ContentError: It was not.
     """
     if mark.written is None:
         # Progress from before rules were kept.
@@ -121,13 +121,13 @@ def refuse_other_rows(slot: int, mark: SlotProgress, content: Content, otherwise
     """Make sure that a slot that is done was made of the rows that it has now.
 
     Args:
-        slot: its number.
-        mark: what progress says of it.
-        content: what it has now.
-        otherwise: what to do if it cannot be made of them again, for the message.
+        slot: Its number.
+        mark: What progress says of it.
+        content: What it has now.
+        otherwise: What to do if it cannot be made of them again, for the message.
 
     Raises:
-        ContentError: it was not.
+        ContentError: It was not.
     """
     was = mark.written
     if was is not None and (was.rows, was.digest) != (content.rows, content.digest):

@@ -51,12 +51,12 @@ class SlotTask:
     """A micro-batch that is to be published.
 
     Attributes:
-        connection: to the cluster.
-        topic: where rows go.
-        done: what progress says once this micro-batch is published.
-        is_new: nobody can have published any of it before this try of its query.
-        rules: what decides its rows, as `Written` has it.
-        otherwise: what to do if it cannot be finished as it was begun, for messages.
+        connection: To the cluster.
+        topic: Where rows go.
+        done: What progress says once this micro-batch is published.
+        is_new: Nobody can have published any of it before this try of its query.
+        rules: What decides its rows, as `Written` has it.
+        otherwise: What to do if it cannot be finished as it was begun, for messages.
     """
 
     connection: SlotConnection
@@ -117,8 +117,8 @@ class _Slot:
         """Say in the progress that these are all rows, and wait until the brokers have them.
 
         Raises:
-            UnsentError: the brokers did not take them while the transaction may be open.
-            KafkaException: the cluster refuses, or does not answer.
+            UnsentError: The brokers did not take them while the transaction may be open.
+            KafkaException: The cluster refuses, or does not answer.
         """
         # Room for it is sure once the rows have left the producer's queue.
         self._flush()
@@ -139,7 +139,7 @@ class _Slot:
         """Commit; readers see the rows and the next try sees the progress.
 
         Raises:
-            KafkaException: the transaction failed, or nobody knows.
+            KafkaException: The transaction failed, or nobody knows.
         """
         for left in reversed(range(_COMMIT_TRIES)):
             try:
@@ -155,8 +155,8 @@ def write_slot(batches: Iterator[pa.RecordBatch], task: SlotTask) -> Iterator[pa
     """Publish the rows of the slot that is the partition of the frame, see `publish_slot`.
 
     Args:
-        batches: the rows.
-        task: what is to be published where.
+        batches: The rows.
+        task: What is to be published where.
 
     Yields:
         One row as `WRITTEN` has it.
@@ -179,9 +179,9 @@ class SlotResult:
     """What became of a slot of a micro-batch.
 
     Attributes:
-        slot: its number.
-        rows: how many it has.
-        was_done: an earlier try had published it.
+        slot: Its number.
+        rows: How many it has.
+        was_done: An earlier try had published it.
     """
 
     slot: int
@@ -193,14 +193,14 @@ def publish_slot(slot: int, batches: Iterator[pa.RecordBatch], task: SlotTask) -
     """Publish the rows of one slot, all or none, unless that is done.
 
     Args:
-        slot: its number.
+        slot: Its number.
         batches: `key` and `value` as binary, and optionally `headers` and `partition`.
-        task: what is to be published where.
+        task: What is to be published where.
 
     Raises:
-        ProgressError: the cluster knows of another progress.
-        ContentError: it was published, with other rows.
-        KafkaException: the cluster refuses, does not answer, or another task has taken the slot.
+        ProgressError: The cluster knows of another progress.
+        ContentError: It was published, with other rows.
+        KafkaException: The cluster refuses, does not answer, or another task has taken the slot.
     """
     taken, counter = _Slot(task, slot), ContentCounter()
     todo = what_to_do(taken.mark, task.done, is_new=task.is_new)

@@ -48,9 +48,9 @@ class Written:
     """What a slot of a micro-batch was made of.
 
     Attributes:
-        rows: how many.
-        digest: of the rows, in whatever order they were.
-        rules: what decides the content beside the source, as words by name.
+        rows: How many.
+        digest: Of the rows, in whatever order they were.
+        rules: What decides the content beside the source, as words by name.
     """
 
     rows: int
@@ -63,18 +63,18 @@ class SlotProgress:
     """What a slot's progress says, as an offset and its metadata in the group.
 
     Attributes:
-        next_batch: the number of the micro-batch that comes next.
-        source: the id of the checkpoint whose batches are counted; empty while none was begun.
-        topic_id: of the topic that was written.
-        slots: how many slots there were.
-        part: how many parts of that micro-batch are done, where one is sent in parts.
-        is_begun: what was to be done by then was begun, and no more. Nobody ever reads that, unless a
+        next_batch: The number of the micro-batch that comes next.
+        source: The id of the checkpoint whose batches are counted; empty while none was begun.
+        topic_id: Of the topic that was written.
+        slots: How many slots there were.
+        part: How many parts of that micro-batch are done, where one is sent in parts.
+        is_begun: What was to be done by then was begun, and no more. Nobody ever reads that, unless a
             transaction was ended by another than its producer.
-        written: what that micro-batch was made of; None if it was published before that was kept.
-        run: the run that has the slots; empty where none took them for a stream.
-        partitions: how many partitions of the topic divided keys among slots; 0 if a hash of theirs did.
-        parts: in how many parts the micro-batch is sent of which some are done, or that was done last.
-        is_lost: written in place of progress that was lost while a micro-batch was in progress, of which the
+        written: What that micro-batch was made of; None if it was published before that was kept.
+        run: The run that has the slots; empty where none took them for a stream.
+        partitions: How many partitions of the topic divided keys among slots; 0 if a hash of theirs did.
+        parts: In how many parts the micro-batch is sent of which some are done, or that was done last.
+        is_lost: Written in place of progress that was lost while a micro-batch was in progress, of which the
             slot may have been published all the same.
     """
 
@@ -110,7 +110,7 @@ class SlotProgress:
         """Read it from what the group has committed; None if that is nothing.
 
         Raises:
-            SourceError: it is no progress.
+            SourceError: It is no progress.
         """
         if committed.error:
             raise KafkaException(committed.error)
@@ -127,7 +127,7 @@ class SlotProgress:
         """Read it from the value of a record of the progress topic.
 
         Raises:
-            SourceError: it is none.
+            SourceError: It is none.
         """
         progress = cls._read(_object(value) or {})
         if progress is None:
@@ -248,13 +248,13 @@ class Connection:
     """How slots of a sink are reached.
 
     Attributes:
-        name: of the sink: the group of its progress, and the beginning of its transactional ids.
-        progress_topic: whose partitions stand for slots in the group's offsets, and which keeps the same in
+        name: Of the sink: the group of its progress, and the beginning of its transactional ids.
+        progress_topic: Whose partitions stand for slots in the group's offsets, and which keeps the same in
             records that do not expire, by the sink's name.
-        client: librdkafka's settings for reaching the cluster.
-        rack_variable: the environment variable that names the rack, where the client is.
-        timeout_s: how long the cluster may take for one answer.
-        transaction_timeout_ms: how long a transaction may be open.
+        client: Librdkafka's settings for reaching the cluster.
+        rack_variable: The environment variable that names the rack, where the client is.
+        timeout_s: How long the cluster may take for one answer.
+        transaction_timeout_ms: How long a transaction may be open.
     """
 
     name: str
@@ -288,7 +288,7 @@ class Connection:
         """Return a consumer of the group that keeps the progress.
 
         Args:
-            is_stable: whether it waits for transactions that are under way when asked for the progress.
+            is_stable: Whether it waits for transactions that are under way when asked for the progress.
         """
         level = "read_committed" if is_stable else "read_uncommitted"
         return Consumer({**_CONSUMER, **self.settings(), "group.id": self.name, "isolation.level": level})
@@ -310,10 +310,10 @@ def send_progress(
     compacted progress topic, which does not.
 
     Args:
-        producer: has the slot.
-        connection: to its cluster.
-        slot: its number.
-        mark: the progress.
+        producer: Has the slot.
+        connection: To its cluster.
+        slot: Its number.
+        mark: The progress.
         group: `consumer_group_metadata` of a consumer of the sink's group.
     """
     offsets = [mark.commit(connection.progress_topic, slot)]
@@ -330,7 +330,7 @@ def refuse_another_run(mark: SlotProgress, run: str) -> None:
     """Make sure that no other run has taken the slots since this one did.
 
     Raises:
-        ProgressError: another has: two drivers continue from one checkpoint, or from its copy.
+        ProgressError: Another has: two drivers continue from one checkpoint, or from its copy.
     """
     if mark.run == OVERTAKEN != run:
         raise OvertakenError(
@@ -349,12 +349,12 @@ def what_to_do(mark: SlotProgress | None, done: SlotProgress, *, is_new: bool) -
     """Decide whether a slot of a micro-batch is published or was so before.
 
     Args:
-        mark: what progress says, looked at after all others were fenced.
-        done: what it says once this micro-batch is published.
-        is_new: as in `SlotTask`.
+        mark: What progress says, looked at after all others were fenced.
+        done: What it says once this micro-batch is published.
+        is_new: As in `SlotTask`.
 
     Raises:
-        ProgressError: neither can be right.
+        ProgressError: Neither can be right.
     """
     batch, before = done.batch, done.before
     if mark and mark.is_begun:

@@ -36,15 +36,15 @@ def published_slots(
     """Return which slots of a micro-batch are on the topic.
 
     Args:
-        rows: the micro-batch, as it was tried before.
-        sink: where it went.
-        done: what progress would say.
-        slots: those of which nobody knows.
-        begun_ms: when the micro-batch was planned, in milliseconds since 1970.
+        rows: The micro-batch, as it was tried before.
+        sink: Where it went.
+        done: What progress would say.
+        slots: Those of which nobody knows.
+        begun_ms: When the micro-batch was planned, in milliseconds since 1970.
 
     Raises:
-        SourceError: the topic does not show it.
-        KafkaException: the cluster does not answer, or refuses.
+        SourceError: The topic does not show it.
+        KafkaException: The cluster does not answer, or refuses.
     """
     placed = in_slots(rows, sink, done.partitions)
     if "headers" not in placed.columns:
@@ -71,12 +71,12 @@ def slots_with_all(
     """Return the slots of which all rows that were looked for were found.
 
     Args:
-        sink: where rows went.
-        slot_by_row: the slot of each row that was looked for.
-        published_rows: those of them that are on the topic.
+        sink: Where rows went.
+        slot_by_row: The slot of each row that was looked for.
+        published_rows: Those of them that are on the topic.
 
     Raises:
-        SourceError: some rows of a slot were found, and others were not.
+        SourceError: Some rows of a slot were found, and others were not.
     """
     expected, counts = Counter(slot_by_row.values()), Counter(slot_by_row[row] for row in published_rows)
     for slot, count in sorted(counts.items()):

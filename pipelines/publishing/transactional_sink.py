@@ -41,22 +41,22 @@ class TransactionalSink:
     """Where a stream is published.
 
     Attributes:
-        name: the sink's own name on its cluster: the group that keeps its progress, and the beginning of its
+        name: The sink's own name on its cluster: the group that keeps its progress, and the beginning of its
             transactional ids. No two streams may share it.
-        topic: where rows go.
-        slots: how many transactions publish a micro-batch. Fixed while one is under way.
-        client: librdkafka's settings for reaching the cluster, `bootstrap.servers` among them.
-        rack_variable: the environment variable that names each executor's rack, for `client.rack`.
-        progress_topic: a compacted topic with a partition for each slot, which keeps progress.
-        timeout: how long the cluster may take for one answer.
-        transaction_timeout: how long a transaction may be open: longer than a micro-batch ever takes.
-        rules: what decides the rows beside the source, as words by name. While a part of a micro-batch is
+        topic: Where rows go.
+        slots: How many transactions publish a micro-batch. Fixed while one is under way.
+        client: Librdkafka's settings for reaching the cluster, `bootstrap.servers` among them.
+        rack_variable: The environment variable that names each executor's rack, for `client.rack`.
+        progress_topic: A compacted topic with a partition for each slot, which keeps progress.
+        timeout: How long the cluster may take for one answer.
+        transaction_timeout: How long a transaction may be open: longer than a micro-batch ever takes.
+        rules: What decides the rows beside the source, as words by name. While a part of a micro-batch is
             published and another is not, they may not change.
-        identity: the columns by which rows are known again when a micro-batch is tried again.
-        in_commands: the options that name its pipeline to `oncelake publish`, for messages.
-        secrets: the names of the settings in `client` whose values are secrets.
-        finish: the command that finishes what was begun; empty for that of a stream.
-        rebuild: what to do if it cannot be finished as it was begun; empty for that of a stream.
+        identity: The columns by which rows are known again when a micro-batch is tried again.
+        in_commands: The options that name its pipeline to `oncelake publish`, for messages.
+        secrets: The names of the settings in `client` whose values are secrets.
+        finish: The command that finishes what was begun; empty for that of a stream.
+        rebuild: What to do if it cannot be finished as it was begun; empty for that of a stream.
     """
 
     name: str
@@ -115,8 +115,8 @@ class Published:
     """What became of a micro-batch.
 
     Attributes:
-        rows: it has.
-        slots_done_before: slots that an earlier try had published.
+        rows: It has.
+        slots_done_before: Slots that an earlier try had published.
     """
 
     rows: int
@@ -130,11 +130,11 @@ class Publisher:
     with the stream's checkpoint.
 
     Args:
-        sink: where they go.
-        last: the number of the last micro-batch of which somebody may have published something: a slot
+        sink: Where they go.
+        last: The number of the last micro-batch of which somebody may have published something: a slot
             without progress is then refused, and not taken for one that has nothing yet.
-        ours: what progress of this run has in common: topic, slots, partitions and the name of the run.
-        settle: writes progress that was lost, by the rows of a micro-batch that was under way then.
+        ours: What progress of this run has in common: topic, slots, partitions and the name of the run.
+        settle: Writes progress that was lost, by the rows of a micro-batch that was under way then.
     """
 
     def __init__(
@@ -165,16 +165,16 @@ class Publisher:
                 (`array<struct<key: string, value: binary>>`) and `partition int`. When the micro-batch is
                 tried again they must be the same, in any order: the source must be replayable, and the way
                 here deterministic.
-            batch: its number.
-            parts: how many transactions of each slot it is divided into, one after the other. One that was
+            batch: Its number.
+            parts: How many transactions of each slot it is divided into, one after the other. One that was
                 begun is finished in as many as it was begun with.
 
         Returns:
             What was done.
 
         Raises:
-            ContentError: a part of it was published, with other rows.
-            PythonException: a task failed; its text has the reason, a `ProgressError` among others.
+            ContentError: A part of it was published, with other rows.
+            PythonException: A task failed; its text has the reason, a `ProgressError` among others.
         """
         return self.publish(Frame(rows, self.sink), query_of(rows.sparkSession), batch, parts)
 
@@ -203,10 +203,10 @@ def parts_due(
     """Return the parts of a micro-batch that some slot may lack, with what progress says once each is done.
 
     Args:
-        marks: what progress says of the slots; none if nobody can have published any of it.
-        done: what it says once the micro-batch is published.
-        slots: how many there are.
-        parts: how many transactions of each slot it is divided into, unless it was begun with others.
+        marks: What progress says of the slots; none if nobody can have published any of it.
+        done: What it says once the micro-batch is published.
+        slots: How many there are.
+        parts: How many transactions of each slot it is divided into, unless it was begun with others.
     """
     batch = done.batch
     begun = [mark for mark in marks.values() if mark.position > (batch, 0)]
@@ -288,14 +288,14 @@ def publish_outgoing(
     """Publish one in a row of bounded frames, unless that is done.
 
     Args:
-        rows: the rows.
-        sink: where they go.
-        done: what progress says of each slot once they are published.
-        is_new: nobody can have published any of them before.
+        rows: The rows.
+        sink: Where they go.
+        done: What progress says of each slot once they are published.
+        is_new: Nobody can have published any of them before.
 
     Raises:
-        ContentError: a part of them was published, and then they were others.
-        PythonException: a task failed; its text has the reason, a `ProgressError` among others.
+        ContentError: A part of them was published, and then they were others.
+        PythonException: A task failed; its text has the reason, a `ProgressError` among others.
     """
     if not is_new:
         marks = progress(sink.connection, range(sink.slots), is_stable=True)
@@ -333,12 +333,12 @@ def refuse_changed_content(rows: Outgoing, sink: TransactionalSink, done: Mappin
     published twice.
 
     Args:
-        rows: as `publish_outgoing` gets them.
-        sink: where they go.
-        done: what progress says of the slots that are done.
+        rows: As `publish_outgoing` gets them.
+        sink: Where they go.
+        done: What progress says of the slots that are done.
 
     Raises:
-        ContentError: they were made of others.
+        ContentError: They were made of others.
     """
     if not done:
         return
@@ -366,9 +366,9 @@ def in_slots(rows: DataFrame, sink: TransactionalSink, partitions: int) -> DataF
     readers of a partition wait for one transaction. All rows of a key are in one slot.
 
     Args:
-        rows: as `Publisher` takes them. Those without a key are spread by their value.
-        sink: where they go.
-        partitions: of the topic; 0 divides keys by a hash of theirs, as was done before.
+        rows: As `Publisher` takes them. Those without a key are spread by their value.
+        sink: Where they go.
+        partitions: Of the topic; 0 divides keys by a hash of theirs, as was done before.
 
     Returns:
         `key binary, value binary` and, if `rows` has them, `headers`; `partition`, where it is known; and

@@ -126,14 +126,14 @@ class UpkeepLake(RetentionLake, Protocol):
         """Make sure that bronze has every record that nightly runs have seen and that was not removed since.
 
         Raises:
-            SourceError: it has not.
+            SourceError: It has not.
         """
 
     def hold_backfills(self) -> AbstractContextManager[UpkeepLease]:
         """Hold the lease of backfills, and claim bronze for its epoch.
 
         Raises:
-            LeaseHeld: a backfill is at work.
+            LeaseHeld: A backfill is at work.
         """
 
     def stamp(self, what: str) -> Stamp:
@@ -161,8 +161,8 @@ class UpkeepLake(RetentionLake, Protocol):
         """Remove files of a table that no version since `maintain.vacuum_after` needs.
 
         Args:
-            layer: the table.
-            looked: when it was looked at; what commits have removed since stays.
+            layer: The table.
+            looked: When it was looked at; what commits have removed since stays.
         """
 
     def vacuum_others(self) -> Iterable[TableFiles]:
@@ -244,7 +244,7 @@ def _vacuum_tables(lake: UpkeepLake, certified: Looked | None) -> Iterator[Upkee
 
     Args:
         lake: The tables.
-        certified: when the batch table held the certified version; None if it does not.
+        certified: When the batch table held the certified version; None if it does not.
     """
     # Before readers are looked at: what is removed from here on may be what they go on with.
     looked: dict[Layer, Looked] = {

@@ -28,11 +28,11 @@ class QueryFiles:
     """Where a query stands.
 
     Attributes:
-        path: of its checkpoint.
-        query: its id, which lives as long as the checkpoint; None if there is none.
-        next_batch: the number of the first micro-batch that is not recorded as done.
-        in_flight: that number, if the micro-batch was begun.
-        note: what we have written beside the checkpoint.
+        path: Of its checkpoint.
+        query: Its id, which lives as long as the checkpoint; None if there is none.
+        next_batch: The number of the first micro-batch that is not recorded as done.
+        in_flight: That number, if the micro-batch was begun.
+        note: What we have written beside the checkpoint.
     """
 
     path: str
@@ -46,7 +46,7 @@ def query_files(spark: SparkSession, path: str) -> QueryFiles:
     """Read the files of a checkpoint, on whatever file system it is.
 
     Raises:
-        SourceError: one of them is damaged.
+        SourceError: One of them is damaged.
     """
     metadata = _text(spark, f"{path}/metadata")
     if metadata is None:
@@ -76,7 +76,7 @@ def offsets_of(spark: SparkSession, path: str, batch: int) -> str | None:
     """Return the text of the offset file of a micro-batch: how far it goes; None if it is gone.
 
     Raises:
-        SourceError: the file is damaged.
+        SourceError: The file is damaged.
     """
     text = _text(spark, f"{path}/offsets/{batch}")
     if text is not None:
@@ -101,7 +101,7 @@ def first_offsets(spark: SparkSession, path: str) -> dict[str, dict[int, int]]:
     the version, and the offsets as JSON.
 
     Raises:
-        SourceError: the file is damaged.
+        SourceError: The file is damaged.
     """
     text = _text(spark, f"{path}/sources/0/0")
     if text is None:
@@ -144,10 +144,10 @@ def change_kept_setting(spark: SparkSession, path: str, setting: str, values: Ma
     Spark takes it from the newest micro-batch. No query may run on the checkpoint.
 
     Args:
-        spark: the session.
-        path: of the checkpoint; nothing happens if it has no micro-batch yet.
-        setting: its name.
-        values: the new value for each one that may be changed.
+        spark: The session.
+        path: Of the checkpoint; nothing happens if it has no micro-batch yet.
+        setting: Its name.
+        values: The new value for each one that may be changed.
     """
     newest = max(_numbers(spark, f"{path}/offsets"), default=None)
     text = None if newest is None else offsets_of(spark, path, newest)
@@ -237,7 +237,7 @@ def query_in(text: str, path: str) -> str:
     """Return the id of a query, from the text of `metadata` in its checkpoint.
 
     Raises:
-        SourceError: the file, at the path, is damaged.
+        SourceError: The file, at the path, is damaged.
     """
     match _object(text):
         case {"id": str() as query}:
@@ -250,7 +250,7 @@ def note_in(text: str, path: str) -> Mapping[str, Any]:
     """Return the words beside a checkpoint, from the text of their file.
 
     Raises:
-        SourceError: the file, at the path, is damaged.
+        SourceError: The file, at the path, is damaged.
     """
     note = _object(text)
     if note is None or not all(type(value) in (str, int) for value in note.values()):
@@ -267,7 +267,7 @@ def require_offset_file(text: str, path: str) -> None:
     A source that has no offset yet is a hyphen; what stands of others is theirs, in JSON.
 
     Raises:
-        SourceError: the file, at the path, is damaged.
+        SourceError: The file, at the path, is damaged.
     """
     lines = _lines(text)
     sources = [_object(line) for line in lines[2:] if line != "-"]
@@ -286,11 +286,11 @@ def require_commit_file(text: str, path: str) -> None:
     Spark takes one without a watermark, and goes on with that of 1970.
 
     Args:
-        text: what is in the file.
-        path: of the file, `CHECKPOINT/commits/NUMBER`.
+        text: What is in the file.
+        path: Of the file, `CHECKPOINT/commits/NUMBER`.
 
     Raises:
-        SourceError: it is damaged.
+        SourceError: It is damaged.
     """
     lines = _lines(text)
     end = (_object(lines[1]) if len(lines) > 1 else None) or {}
@@ -310,11 +310,11 @@ def kafka_offsets_in(text: str, path: str) -> dict[str, dict[int, int]]:
     """Return offsets by topic and partition, as Kafka's source writes them.
 
     Args:
-        text: the offsets.
-        path: the file that they are from, for messages.
+        text: The offsets.
+        path: The file that they are from, for messages.
 
     Raises:
-        SourceError: the file is damaged.
+        SourceError: The file is damaged.
     """
     topics = _object(text)
     if topics is None or not all(isinstance(offsets, dict) for offsets in topics.values()):
@@ -344,9 +344,9 @@ def damaged_file_error(
     """Return the refusal of a file of a checkpoint.
 
     Args:
-        path: the file.
-        expected: what ought to be in it.
-        found: what is wrong with it.
+        path: The file.
+        expected: What ought to be in it.
+        found: What is wrong with it.
     """
     return SourceError(
         f"{path}: {found}, as after a crash of the machine or a full disk; expected {expected}."

@@ -79,7 +79,7 @@ def cluster_refusal(text: str) -> str | None:
     """Return what it means that a cluster refuses a client, by the text of a failure; None if it does not.
 
     Args:
-        text: names the exceptions of Kafka's client in Java.
+        text: Names the exceptions of Kafka's client in Java.
     """
     return next((meaning for pattern, meaning in _REFUSED.items() if re.search(pattern, text)), None)
 

@@ -50,9 +50,9 @@ def reset_checkpoint(pipeline: Pipeline, run_id: str, query: LakeQuery) -> Check
         query: The stream.
 
     Raises:
-        ConfigError: there is no such topic.
-        SourceError: bronze has offsets that Kafka has not.
-        InfrastructureError: the stream runs on this machine; another run holds the pipeline's lease, or a
+        ConfigError: There is no such topic.
+        SourceError: Bronze has offsets that Kafka has not.
+        InfrastructureError: The stream runs on this machine; another run holds the pipeline's lease, or a
             backfill is at work; or cluster or file system do not answer.
     """
     _require_stopped(pipeline, query)

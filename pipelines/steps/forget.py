@@ -57,10 +57,10 @@ class Forgotten:
     """What was found of a key, and what a rebuild has to complete.
 
     Attributes:
-        counts: how much was found, by layer.
-        searched: the records of bronze among which it was looked for.
-        days: certified days that must be rebuilt.
-        final: certified days that cannot be rebuilt, since bronze no longer holds all their records;
+        counts: How much was found, by layer.
+        searched: The records of bronze among which it was looked for.
+        days: Certified days that must be rebuilt.
+        final: Certified days that cannot be rebuilt, since bronze no longer holds all their records;
             they have lost the rows of the key, and nothing else.
     """
 
@@ -84,14 +84,14 @@ def forget(
 
     Args:
         pipeline: The pipeline.
-        run_id: the holder of the lease meanwhile.
-        search: what is to be forgotten.
-        dry_run: count, and change nothing.
+        run_id: The holder of the lease meanwhile.
+        search: What is to be forgotten.
+        dry_run: Count, and change nothing.
 
     Raises:
-        InfrastructureError: another run holds the pipeline's lease, or a backfill is at work, or others
+        InfrastructureError: Another run holds the pipeline's lease, or a backfill is at work, or others
             rewrote the same files.
-        SourceError: there is no bronze, `speed_stream` has not read all these records, or bronze or speed
+        SourceError: There is no bronze, `speed_stream` has not read all these records, or bronze or speed
             layer were restored, and their reader was not.
     """
     spark = pipeline.spark
@@ -162,10 +162,10 @@ class _Work:
         """Forget what the search finds; count it only, if no lease is held.
 
         Args:
-            records: what the search finds in bronze.
-            searched: the records of bronze among which it looked.
-            run_lease: the pipeline's lease; None in a dry run.
-            run_id: the run.
+            records: What the search finds in bronze.
+            searched: The records of bronze among which it looked.
+            run_lease: The pipeline's lease; None in a dry run.
+            run_id: The run.
         """
         pipeline = self.pipeline
         self._require_read(records)

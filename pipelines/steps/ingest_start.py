@@ -59,17 +59,17 @@ def prepare_start(lake: IngestLake, files: QueryFiles) -> Continuation | None:
     """Make all that has to be made sure before the query of ingest begins.
 
     Args:
-        lake: the lake.
-        files: what the checkpoint says, which matches bronze by what both have noted.
+        lake: The lake.
+        files: What the checkpoint says, which matches bronze by what both have noted.
 
     Returns:
         Where a query begins that has planned nothing yet; None if checkpoint or settings say it.
 
     Raises:
-        ConfigError: a first start would skip what the topic holds.
-        SourceError: the topic is not the one that bronze was filled from, or has other records under its
+        ConfigError: A first start would skip what the topic holds.
+        SourceError: The topic is not the one that bronze was filled from, or has other records under its
             offsets, or bronze and the checkpoint do not match.
-        InfrastructureError: the cluster or the lake does not answer; or the clock is behind.
+        InfrastructureError: The cluster or the lake does not answer; or the clock is behind.
     """
     is_begun = lake.has_begun(files)
     if not is_begun:
@@ -116,7 +116,7 @@ def _refuse_latest(lake: IngestLake, files: QueryFiles) -> None:
     """Make sure that a first start skips no record, unless the configuration says so by name.
 
     Raises:
-        ConfigError: it would.
+        ConfigError: It would.
     """
     config = lake.config
     if config.kafka.starting_offsets != "latest" or "starting_offsets_latest" in config.accept_risks:
@@ -133,12 +133,12 @@ def _start(lake: IngestLake, files: QueryFiles, *, is_first: bool) -> Continuati
     """Return where a query begins that has planned nothing yet; None if checkpoint or settings say it.
 
     Args:
-        lake: the lake.
-        files: what the checkpoint says.
-        is_first: whether it does not say where the query began.
+        lake: The lake.
+        files: What the checkpoint says.
+        is_first: Whether it does not say where the query began.
 
     Raises:
-        SourceError: it says so, and bronze goes on elsewhere, or bronze has offsets that Kafka has not.
+        SourceError: It says so, and bronze goes on elsewhere, or bronze has offsets that Kafka has not.
     """
     if files.next_batch or files.in_flight is not None:
         return None

@@ -71,15 +71,15 @@ def nightly(
 
     Args:
         pipeline: The pipeline.
-        run_id: recorded with everything that the run decides.
-        requested_days: the days, sorted.
-        repair: which days before them are rebuilt as well.
-        cause: why the days are rebuilt, as recorded with the verdicts.
+        run_id: Recorded with everything that the run decides.
+        requested_days: The days, sorted.
+        repair: Which days before them are rebuilt as well.
+        cause: Why the days are rebuilt, as recorded with the verdicts.
 
     Raises:
-        NightFailed: at least one day failed; the other days are certified.
-        SourceError: bronze has not come so far, or holds what was forgotten, or others wrote to the table.
-        InfrastructureError: another run holds the lease, or has taken it over; nothing was certified.
+        NightFailed: At least one day failed; the other days are certified.
+        SourceError: Bronze has not come so far, or holds what was forgotten, or others wrote to the table.
+        InfrastructureError: Another run holds the lease, or has taken it over; nothing was certified.
     """
     require_table(pipeline, "bronze")
     require_complete_days(pipeline, requested_days)
@@ -94,9 +94,9 @@ class _Look:
     """What a run has found, and what it works on.
 
     Attributes:
-        plan: what the run goes by.
-        span: the days, and those around them of which all records are looked at.
-        pieces: what of bronze may hold records of these.
+        plan: What the run goes by.
+        span: The days, and those around them of which all records are looked at.
+        pieces: What of bronze may hold records of these.
     """
 
     plan: NightPlan
@@ -223,7 +223,7 @@ class Night(NightRun):
         """Return what the run did, when it has taken all steps, and log what it warns of.
 
         Raises:
-            NightFailed: at least one day failed.
+            NightFailed: At least one day failed.
         """
         result = night_result(self._run, self._day_audit, self._decided, self._plan.due)
         for line in log_lines(result):

@@ -84,13 +84,13 @@ def publish(pipeline: Pipeline, *, once: bool) -> PublishedStream:
 
     Args:
         pipeline: The pipeline.
-        once: publish what the speed layer holds now and return.
+        once: Publish what the speed layer holds now and return.
 
     Raises:
-        ConfigError: nothing is said of publishing, there is no such topic, or it has fewer partitions than
+        ConfigError: Nothing is said of publishing, there is no such topic, or it has fewer partitions than
             there are slots and the stream has not begun.
-        SourceError: what the cluster knows of progress does not go with the checkpoint.
-        InfrastructureError: the cluster or the lake does not answer, or the query failed.
+        SourceError: What the cluster knows of progress does not go with the checkpoint.
+        InfrastructureError: The cluster or the lake does not answer, or the query failed.
     """
     config = pipeline.config
     diagnosis = diagnose_publishing(config)
@@ -167,8 +167,8 @@ def publishing_status(pipeline: Pipeline) -> PublishingStatus:
     """Find how far publishing is, by the checkpoint and by the cluster, and whether the two agree.
 
     Raises:
-        ConfigError: nothing is said of publishing, or there is no such topic.
-        InfrastructureError: the cluster does not answer.
+        ConfigError: Nothing is said of publishing, or there is no such topic.
+        InfrastructureError: The cluster does not answer.
     """
     sink, checkpoint = sink_of(pipeline.config), pipeline.checkpoint("publish")
     with asking(sink) as cluster:
@@ -208,8 +208,8 @@ def diagnose_publishing(config: PipelineConfig) -> PublishingDiagnosis:
     """Check what publishing needs of the cluster, and find misconfiguration.
 
     Raises:
-        ConfigError: nothing is said of publishing, there is no such topic, or the cluster will refuse all.
-        InfrastructureError: the cluster does not answer.
+        ConfigError: Nothing is said of publishing, there is no such topic, or the cluster will refuse all.
+        InfrastructureError: The cluster does not answer.
     """
     sink = sink_of(config)
     with asking(sink) as cluster:

@@ -97,14 +97,14 @@ def publish_days(
 
     Args:
         pipeline: The pipeline.
-        run_id: recorded with what is published.
-        days: the days, sorted.
-        again: publish days that were published before, too.
+        run_id: Recorded with what is published.
+        days: The days, sorted.
+        again: Publish days that were published before, too.
 
     Raises:
-        ConfigError: a day is not certified, has changed since it was published, or there is no topic.
-        SourceError: the batch table is not the one that was certified, or that the stream has published.
-        InfrastructureError: the stream has not come to what is certified, or the cluster does not answer.
+        ConfigError: A day is not certified, has changed since it was published, or there is no topic.
+        SourceError: The batch table is not the one that was certified, or that the stream has published.
+        InfrastructureError: The stream has not come to what is certified, or the cluster does not answer.
     """
     config = pipeline.config
     sink = sink_of(config)
@@ -165,12 +165,12 @@ class _Day:
 
     Attributes:
         pipeline: The pipeline.
-        verdicts: by which days are certified.
-        day: the day.
-        before: how it was published.
-        left: what runs have begun to publish of it, and not finished.
-        topic_id: the cluster's identifier of the topic.
-        avro: how values are written in Avro; None for JSON.
+        verdicts: By which days are certified.
+        day: The day.
+        before: How it was published.
+        left: What runs have begun to publish of it, and not finished.
+        topic_id: The cluster's identifier of the topic.
+        avro: How values are written in Avro; None for JSON.
     """
 
     pipeline: Pipeline
@@ -298,10 +298,10 @@ class _Day:
         """Send the records in parts, each of which a transaction of each slot can hold.
 
         Args:
-            records: the records of the day.
-            sink: where they go, under a name of this day alone.
-            done: what progress says of each slot when all is sent; parts count as micro-batches in it.
-            run_lease: the pipeline's lease.
+            records: The records of the day.
+            sink: Where they go, under a name of this day alone.
+            done: What progress says of each slot when all is sent; parts count as micro-batches in it.
+            run_lease: The pipeline's lease.
         """
         parts = done.next_batch
         part_of = F.pmod(F.hash("key"), F.lit(parts))
@@ -348,7 +348,7 @@ class _Day:
         """Make sure that nobody else can have certified days since the run has taken the lease.
 
         Raises:
-            InfrastructureError: another run has taken it over.
+            InfrastructureError: Another run has taken it over.
         """
         try:
             run_lease.require()

@@ -55,13 +55,13 @@ def reset_publishing(pipeline: Pipeline, to: ResetTo, in_flight: InFlight | None
         pipeline: The pipeline.
         to: `beginning`: the cluster forgets the progress, for a checkpoint that is gone or was moved aside;
             `checkpoint`: progress becomes what the checkpoint says.
-        in_flight: whether the micro-batch that was begun, if there was one, is to count as published in
+        in_flight: Whether the micro-batch that was begun, if there was one, is to count as published in
             slots that do not know it themselves.
 
     Raises:
-        ConfigError: a checkpoint is there, or is not, or it has to be said what becomes of a micro-batch.
-        SourceError: some of a micro-batch is published, and what is asked for would lose or double the rest.
-        InfrastructureError: the cluster does not answer, or publishing continues.
+        ConfigError: A checkpoint is there, or is not, or it has to be said what becomes of a micro-batch.
+        SourceError: Some of a micro-batch is published, and what is asked for would lose or double the rest.
+        InfrastructureError: The cluster does not answer, or publishing continues.
     """
     sink, files = sink_of(pipeline.config), query_files(pipeline.spark, pipeline.checkpoint("publish"))
     if to == "beginning":
@@ -123,14 +123,14 @@ def repaired_progress(
     """Return what is to be written as progress of the slots that do not know themselves how far they are.
 
     Args:
-        sink: as the stream will publish.
-        ours: what progress says of a slot of which nothing newer than the checkpoint was published.
-        marks: what progress says, of stable offsets.
-        files: what the checkpoint says.
-        in_flight: whether a micro-batch that was begun is to count as published.
+        sink: As the stream will publish.
+        ours: What progress says of a slot of which nothing newer than the checkpoint was published.
+        marks: What progress says, of stable offsets.
+        files: What the checkpoint says.
+        in_flight: Whether a micro-batch that was begun is to count as published.
 
     Raises:
-        SourceError: some of it is published, and this would lose or double the rest.
+        SourceError: Some of it is published, and this would lose or double the rest.
     """
     _refuse_other_slots(sink, ours, marks, files)
     begun, unknown = dict[int, SlotProgress](), list[int]()

@@ -127,7 +127,7 @@ def _run(job: "_Job", trigger: Trigger) -> Totals:
     """Run the query.
 
     Raises:
-        SourceError: as `run_query`; if the state is lost, the message has the command that makes it anew.
+        SourceError: As `run_query`; if the state is lost, the message has the command that makes it anew.
     """
     try:
         return run_query(job.pipeline, "speed", job, trigger, _is_new_plan)

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from delta.tables import DeltaTable
 
-from demo.waiting import wait_until
 from pipelines.cli.reconcile import message_of
 from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.delta.idempotent_writer import IdempotentWriter
@@ -31,6 +30,7 @@ from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.forget import forget
 from pipelines.steps.ingest import IngestJob, ingest
 from pipelines.steps.reconcile import RecordsMissing, reconcile
+from testbed.waiting import wait_until
 from tests.support.accidents import once
 from tests.support.delta_rows import rows_in
 from tests.support.kafka import MakeTopic, ordered_producer
