@@ -38,7 +38,7 @@ from tests.support.certified_days import certify
 from tests.support.kafka import MakeTopic
 from tests.support.lake_copies import continued, copied, put_back
 from tests.support.lakes import Lake, lake_that_publishes
-from tests.support.nights import ONE, THREE, TWO, on, stream
+from tests.support.nights import ONE, THREE, TWO, on
 from tests.support.publish_faults import Fault, striking
 from tests.support.published import is_what_readers_find, send, told
 from tests.support.readers import is_open, messages_of
@@ -359,8 +359,7 @@ def test_a_stream_that_begins_after_nights_says_what_it_leaves_and_how_it_is_sen
     assert command
     assert command[1] == lake.config.env
     # Until somebody has sent them, in each summary.
-    lake.ingest([on(3, 201)])
-    stream(lake)
+    lake.ingest_and_enter([on(3, 201)])
     again = publish(lake.pipeline, once=True)
     assert again.rows == 1
     assert summary_of_stream(lake.config, again)["lines"] == [line]
