@@ -17,7 +17,7 @@ from pipelines.delta.epochs import Commit, Stamp, application
 from pipelines.delta.fencing import claim_table, replace_partition, restore_table, write_fenced
 from pipelines.delta.replaced_rows import File
 from pipelines.delta.table_properties import CERTIFIED
-from pipelines.errors import InfrastructureError
+from pipelines.errors import InfrastructureError, SourceError
 from pipelines.ledger.certifications import (
     Certified,
     Verdict,
@@ -322,7 +322,10 @@ class NightlyWorld:
         for verdict in verdicts:
             if runs.setdefault(verdict.epoch, verdict.run_id) != verdict.run_id:
                 raise Violation("one run an epoch", f"{verdict.run_id} and {runs[verdict.epoch]}")
-        ledger = history_of(CONFIG, None, verdicts)
+        try:
+            ledger = history_of(CONFIG, None, verdicts)
+        except SourceError as error:
+            raise Violation("verdicts are built upon certified versions", str(error)) from error
         state, certified = certified_in(ledger), newest_certified(ledger)
         if lost := self._served.keys() - certified.keys():
             raise Violation("days stay certified", f"{sorted(map(str, lost))} are no longer certified")
