@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.epochs import Stamp, application
-from pipelines.delta.fenced_commits import claim, number_taken
+from pipelines.delta.fenced_commits import number_taken
 from pipelines.delta.reader_position_check import versions_read_ahead
 from pipelines.delta.tables import exists
 from pipelines.delta.transaction import Transaction
@@ -56,19 +56,23 @@ def reset_fence(pipeline: Pipeline) -> ResetFence:
     return ResetFence(name, number_taken(pipeline.spark, bronze, name) if there else -1)
 
 
-def fence_off(pipeline: Pipeline, run_id: str) -> None:
-    """Let bronze take no further commit of the runs of ingest that have begun.
+def next_fence(pipeline: Pipeline, run_id: str) -> Stamp | None:
+    """Return the stamp of a commit after which runs of ingest that have begun commit nothing; None for none.
 
-    To be done once their checkpoint is moved: a run that begins later looks at the fence first.
+    Claim once their checkpoint is moved: a run that begins later looks at the fence first.
 
     Args:
         pipeline: The pipeline.
         run_id: The run that resets ingest, which holds the lease of backfills.
+
+    Raises:
+        SourceError: The checkpoint of the stream that reads bronze is damaged.
     """
     spark, bronze, name = pipeline.spark, pipeline.table("bronze"), reset_application(pipeline.config)
     # A commit would bring a restored table to versions that its reader has read already; no ingest begins so.
-    if exists(spark, bronze) and not versions_read_ahead(pipeline, "bronze"):
-        claim(spark, bronze, Stamp(name, number_taken(spark, bronze, name) + 1, f"reset {run_id}"))
+    if not exists(spark, bronze) or versions_read_ahead(pipeline, "bronze"):
+        return None
+    return Stamp(name, number_taken(spark, bronze, name) + 1, f"reset {run_id}")
 
 
 def reset_application(config: PipelineConfig) -> str:

@@ -239,22 +239,38 @@ def highest_certified(all_verdicts: Iterable[Verdict]) -> int | None:
 
 
 def _require_bases(config: PipelineConfig, all_verdicts: Sequence[Verdict]) -> None:
-    """Make sure that the verdicts by which other ones know what they were built upon are still there.
+    """Make sure that no day would lose its verdict since the one is gone that others were built upon.
 
-    Without them `standing` would end there, and let go of all earlier days.
+    A gap that later runs have covered is none: all days were certified again since.
 
     Raises:
-        SourceError: Some are gone.
+        SourceError: Verdicts are gone.
     """
-    known = {None, -1, *(v.batch_version for v in all_verdicts if v.status == "certified")}
-    for v in all_verdicts:
-        if v.base_version not in known:
-            raise _verdicts_are_gone(
-                config,
-                f"verdicts on {config.name} are gone: found none on version {v.base_version} of"
-                f" {config.table('batch')}, upon which the version of {v.day} was built. Somebody has deleted"
-                " rows of the ledger",
-            )
+    certified_versions, end = _chain(all_verdicts)
+    passed = [v for v in all_verdicts if v.status == "certified"]
+    lost = {v.day for v in passed} - {v.day for v in passed if v.batch_version in certified_versions}
+    if end != -1 and lost:
+        raise _verdicts_are_gone(
+            config,
+            f"verdicts on {config.name} are gone: found none on version {end} of {config.table('batch')},"
+            f" upon which version {min(certified_versions)} was built. Somebody has deleted rows of the"
+            " ledger",
+        )
+
+
+def _chain(all_verdicts: Sequence[Verdict]) -> tuple[set[int], int]:
+    """Return the certified versions that the newest one was built upon, and the version where they end.
+
+    That is -1 if it is the first one, else one of which no verdict is there.
+    """
+    bases = {v.batch_version: v.base_version for v in all_verdicts if v.status == "certified"}
+    certified_versions, at = set[int](), max(bases, default=-1)
+    while at in bases:
+        certified_versions.add(at)
+        base = bases[at]
+        # Code that did not say built upon the newest one that there was.
+        at = max((other for other in bases if other < at), default=-1) if base is None else base
+    return certified_versions, at
 
 
 def standing(config: PipelineConfig, all_verdicts: Sequence[Verdict]) -> list[Verdict]:
@@ -268,13 +284,7 @@ def standing(config: PipelineConfig, all_verdicts: Sequence[Verdict]) -> list[Ve
         config: The pipeline's configuration.
         all_verdicts: All verdicts on its days.
     """
-    bases = {v.batch_version: v.base_version for v in all_verdicts if v.status == "certified"}
-    certified_versions, at = set[int](), max(bases, default=-1)
-    while at in bases:
-        certified_versions.add(at)
-        base = bases[at]
-        # Code that did not say built upon the newest one that there was.
-        at = max((other for other in bases if other < at), default=-1) if base is None else base
+    certified_versions, _ = _chain(all_verdicts)
     standing_verdicts = [
         v for v in all_verdicts if v.status != "certified" or v.batch_version in certified_versions
     ]

@@ -63,8 +63,11 @@ def places(pipeline: Pipeline) -> DataFrame | None:
             # The first cluster may have been read only after records of another were forgotten.
             of_topic |= of_pipeline
     forgotten = read(pipeline.spark, FORGOTTEN_PLACES.path(pipeline)).where(of_topic)
-    newest = (F.max(column).alias(column) for column in (EVENT_TIME, "forgotten_at"))
-    return None if forgotten.isEmpty() else forgotten.groupBy(*COORDINATES).agg(*newest)
+    # This pipeline's days were rebuilt since it forgot them itself, whenever others did.
+    own = F.max(F.expr(f"CASE WHEN {rows_of(pipeline)} THEN forgotten_at END"))
+    at = F.coalesce(own, F.min("forgotten_at")).alias("forgotten_at")
+    by_place = forgotten.groupBy(*COORDINATES).agg(F.max(EVENT_TIME).alias(EVENT_TIME), at)
+    return None if forgotten.isEmpty() else by_place
 
 
 def not_forgotten(pipeline: Pipeline, rows: DataFrame) -> DataFrame:

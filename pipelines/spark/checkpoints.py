@@ -200,7 +200,7 @@ def _require_done(spark: SparkSession, path: str, batch: int, planned: set[int])
     if text is None:
         # The checkpoint is moved aside at this moment.
         return
-    require_commit_file(text, file)
+    require_commit_file(text, file, is_newest=batch + 1 not in planned)
     if batch not in planned:
         raise damaged_file_error(
             f"{path}/offsets/{batch}",
@@ -280,7 +280,7 @@ def require_offset_file(text: str, path: str) -> None:
         )
 
 
-def require_commit_file(text: str, path: str) -> None:
+def require_commit_file(text: str, path: str, *, is_newest: bool = True) -> None:
     """Make sure that the text of a file is whole that says that a micro-batch is done.
 
     Spark takes one without a watermark, and goes on with that of 1970.
@@ -288,6 +288,7 @@ def require_commit_file(text: str, path: str) -> None:
     Args:
         text: What is in the file.
         path: Of the file, `CHECKPOINT/commits/NUMBER`.
+        is_newest: Whether no later micro-batch is planned.
 
     Raises:
         SourceError: It is damaged.
@@ -296,6 +297,9 @@ def require_commit_file(text: str, path: str) -> None:
     end = (_object(lines[1]) if len(lines) > 1 else None) or {}
     if _COMMIT_VERSION.fullmatch(lines[0]) and type(end.get("nextBatchWatermarkMs")) is int:
         return
+    if not is_newest:
+        # Without the file Spark would go on with the later one, and pass over this one.
+        raise damaged_file_error(path, "the watermark of a micro-batch that is done, before a later one")
     folder, _, number = path.rpartition("/")
     raise SourceError(
         f"{path}: the file that says that micro-batch {number} is done is empty, cut off or changed, as after"

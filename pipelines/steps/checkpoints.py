@@ -7,8 +7,9 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.streams import STREAMS, LakeQuery
 from pipelines.delta.checkpoint_fit import BEGIN
+from pipelines.delta.fenced_commits import claim
 from pipelines.delta.path_renaming import move_aside, timestamp_suffix
-from pipelines.delta.reset_fence import fence_off
+from pipelines.delta.reset_fence import next_fence
 from pipelines.delta.tables import exists
 from pipelines.errors import InfrastructureError
 from pipelines.kafka.ingest_position import Continuation, continuation
@@ -83,9 +84,11 @@ def _reset_ingest(pipeline: Pipeline, run_id: str) -> CheckpointReset:
         ingest = SparkIngestState(pipeline, topic)
         begins = continuation(ingest) if exists(spark, pipeline.table("bronze")) else None
         checkpoint = pipeline.checkpoint("ingest")
+        fence = next_fence(pipeline, run_id)
         moved = _moved(spark, [checkpoint, note_path(checkpoint)])
         # A run that nobody knows of may still be there. Without the note no other one begins.
-        fence_off(pipeline, run_id)
+        if fence:
+            claim(spark, pipeline.table("bronze"), fence)
         write_note(spark, checkpoint, {BEGIN: "bronze"})
     return CheckpointReset("ingest", moved, begins)
 

@@ -92,10 +92,15 @@ def test_it_is_said_of_which_days_a_verdict_does_not_stand(caplog: pytest.LogCap
 def test_verdicts_that_others_were_built_upon_are_missed_when_they_are_gone() -> None:
     nights = [verdict(date(2013, 1, n), 2 * n, 2 * n - 2 if n > 1 else -1) for n in range(1, 6)]
     assert len(history_of(CONFIG, 10, nights)) == 5
-    for gone in range(4):
+    for gone in range(1, 4):
         rest = [*nights[:gone], *nights[gone + 1 :]]
         with pytest.raises(SourceError, match=f"are gone: found none on version {2 * gone + 2} of"):
             history_of(CONFIG, 10, rest)
+
+
+def test_a_gap_that_later_runs_have_covered_is_none() -> None:
+    days = [verdict(ONE, 2, -1), verdict(TWO, 6, 4), verdict(ONE, 8, 6)]
+    assert certified_in(history_of(CONFIG, 8, days)) == Certified(8, (ONE, TWO))
 
 
 def test_verdicts_of_code_that_did_not_say_are_not_missed() -> None:
