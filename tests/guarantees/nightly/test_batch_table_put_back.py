@@ -109,9 +109,14 @@ def test_a_topic_that_has_followed_what_was_certified_later_begins_anew_and_upke
     lake = certified_lake("two nights")
     settled = settle(lake)
     checkpoint = Path(lake.config.checkpoint("publish"))
-    (checkpoint / "commits").mkdir(parents=True)
-    (checkpoint / "metadata").write_text('{"id":"query"}')
-    (checkpoint / "commits/0").write_text("v1\n{}")
+    done = {
+        "metadata": '{"id":"query"}',
+        "offsets/0": 'v1\n{"batchTimestampMs":0}\n-\n-',
+        "commits/0": 'v1\n{"nextBatchWatermarkMs":0}',
+    }
+    for name, text in done.items():
+        (checkpoint / name).parent.mkdir(parents=True, exist_ok=True)
+        (checkpoint / name).write_text(text)
     publishing = load_config("flights", environ={}, settings=["publish.topic=out"]).publish
     lake.config = lake.config.model_copy(update={"publish": publishing})
     # As the runbook says, both from one backup.
@@ -124,8 +129,8 @@ def test_a_topic_that_has_followed_what_was_certified_later_begins_anew_and_upke
     again = "from which days were published.*Publish again from the beginning"
     with pytest.raises(TopicOfAnotherTable, match=f"its log has no version {settled.version}, {again}"):
         settled_so_far(lake.pipeline)
-    done = maintain(lake.pipeline, "upkeep", dry_run=True)
-    assert KeptFiles("batch") in done.findings
+    upkeep = maintain(lake.pipeline, "upkeep", dry_run=True)
+    assert KeptFiles("batch") in upkeep.findings
     assert "its log has no version" in caplog.text
     write_until(lake, settled.version)
     with pytest.raises(TopicOfAnotherTable, match=f"was replaced.* is not the one {again}"):
