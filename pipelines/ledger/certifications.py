@@ -96,7 +96,7 @@ class Verdict:
         bronze_version: The version of bronze that it was built from.
         records: Valid records of the day in bronze.
         rows: Rows of the day in the batch layer.
-        duplicates: Records - rows.
+        duplicates: `records` - `rows`.
         conflicts: Keys whose copies carry different payloads.
         late: Rows that the speed layer had dropped as late.
         quarantined: Records in bronze that break the contract, of whatever day.

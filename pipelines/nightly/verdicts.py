@@ -102,7 +102,7 @@ class NightCounts:
         days_certified: Of these, the days that passed their audit.
         records: Valid records of the days in bronze.
         rows: Rows of the days in the batch layer.
-        duplicates: Records - rows.
+        duplicates: `records` - `rows`.
         conflicts: Keys whose copies carry different payloads.
         late: Rows that the speed layer had dropped as late.
         quarantined: Records in bronze that break the contract, of whatever day.
