@@ -1,14 +1,14 @@
 """The days that were published as a whole, at which version, and those of which that was begun."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 
 from pyspark.sql import functions as F
 
 from pipelines.delta.io import small_rows
-from pipelines.delta.tables import conform
-from pipelines.delta.time_travel import commit_hash
+from pipelines.delta.tables import conform, version
+from pipelines.delta.time_travel import commit_hashes
 from pipelines.ledger.certifications import Verdict
 from pipelines.ledger.ops_tables import BEGUN_PUBLICATIONS, PUBLICATIONS
 from pipelines.spark.pipeline import Pipeline
@@ -67,9 +67,10 @@ def publications(pipeline: Pipeline, topic_id: str, at: int | None = None) -> di
     newest_rows = small_rows(
         rows.groupBy("day").agg(F.count("*").alias("count"), newest).select("day", "count", "newest.*")
     )
-    gone = _of_another(pipeline, {row["batch_version"]: row["batch_commit"] for row in newest_rows})
+    builds = {row["day"]: (row["batch_version"], row["batch_commit"]) for row in newest_rows}
+    gone = _of_another(pipeline, {*builds.values()})
     return {
-        row["day"]: Publication(row["count"], -1 if row["batch_version"] in gone else row["batch_version"])
+        row["day"]: Publication(row["count"], -1 if builds[row["day"]] in gone else row["batch_version"])
         for row in newest_rows
     }
 
@@ -99,26 +100,27 @@ def unfinished(
         # What was published then, for the same time, has sent or retracted all that this one had sent.
         if row["number"] > done.get(row["day"], Publication()).count
     ]
-    return [replace(each, version=-1) if _is_gone(pipeline, each) else each for each in begun]
+    gone = _of_another(pipeline, {(each.version, each.commit) for each in begun})
+    return [replace(each, version=-1) if (each.version, each.commit) in gone else each for each in begun]
 
 
-def _is_gone(pipeline: Pipeline, begun: Begun) -> bool:
-    if begun.commit is None:
-        return False
-    return commit_hash(pipeline.spark, pipeline.table("batch"), begun.version) != begun.commit
+def _of_another(
+    pipeline: Pipeline, builds: Collection[tuple[int, str | None]]
+) -> set[tuple[int, str | None]]:
+    """Return the builds, by version and commit, that the batch table does not have.
 
-
-def _of_another(pipeline: Pipeline, commits: Mapping[int, str | None]) -> set[int]:
-    """Return the versions that the batch table no longer has, or has by other commits than these."""
-    gone = set()
-    for version, commit in sorted(commits.items(), reverse=True):
-        if commit is None:
-            continue
-        if commit_hash(pipeline.spark, pipeline.table("batch"), version) == commit:
-            # A table that holds this commit holds those before it.
-            break
-        gone.add(version)
-    return gone
+    A version that is no longer in the log is accepted, and so is one whose commit is unknown.
+    """
+    spark, table = pipeline.spark, pipeline.table("batch")
+    known = {at for at, commit in builds if commit is not None}
+    if not known:
+        return set()
+    newest, hashes = version(spark, table), commit_hashes(spark, table, known)
+    return {
+        (at, commit)
+        for at, commit in builds
+        if commit is not None and (at > newest or hashes.get(at, commit) != commit)
+    }
 
 
 def record_begin(pipeline: Pipeline, begun: Begun, topic_id: str, run_id: str) -> None:
