@@ -41,6 +41,26 @@ def deletion(condition: str) -> RowChange:
     )
 
 
+def update(condition: str, changes: Mapping[str, str]) -> RowChange:
+    """Return the change of columns of the rows for which a condition holds.
+
+    Args:
+        condition: Which rows, in SQL.
+        changes: What columns are then, likewise.
+    """
+    is_chosen = F.expr(condition)
+
+    def changed(rows: DataFrame) -> DataFrame:
+        _require_columns(rows, changes)
+        now = {
+            name: F.when(is_chosen, F.expr(value)).otherwise(rows[name]) for name, value in changes.items()
+        }
+        # Not by `withColumns`, of which one would see what another has changed already.
+        return rows.select(*(now.get(name, rows[name]).alias(name) for name in rows.columns))
+
+    return RowChange(lambda rows: rows.where(is_chosen), changed, deletes=False)
+
+
 def deletion_of(others: DataFrame, key: Sequence[str]) -> RowChange:
     """Return the deletion of the rows that have the key of others.
 
@@ -74,13 +94,17 @@ def update_from(
         return rows.alias("t").join(beside, F.expr(is_chosen), "left_semi")
 
     def changed(rows: DataFrame) -> DataFrame:
-        if unknown := changes.keys() - {*rows.columns}:
-            raise ValueError(f"found no column {', '.join(sorted(unknown))}")
+        _require_columns(rows, changes)
         joined = rows.alias("t").join(beside, F.expr(is_chosen), "left")
         columns = (_after(column, changes.get(column)) for column in rows.columns)
         return joined.select(*columns)
 
     return RowChange(find, changed, deletes=False)
+
+
+def _require_columns(rows: DataFrame, changes: Mapping[str, object]) -> None:
+    if unknown := changes.keys() - {*rows.columns}:
+        raise ValueError(f"found no column {', '.join(sorted(unknown))}")
 
 
 def _after(column: str, change: Column | str | None) -> Column:

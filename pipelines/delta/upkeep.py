@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from pipelines.delta.conflicts import retry_conflicts
 from pipelines.delta.epochs import Stamp
-from pipelines.delta.fenced_commits import USER_METADATA, delete_rows_fenced, rewrite_rows
+from pipelines.delta.fenced_commits import delete_rows_fenced, rewrite_rows
 from pipelines.delta.io import read
 from pipelines.delta.row_changes import RowChange
 from pipelines.delta.table_properties import (
@@ -198,7 +198,7 @@ def delete_rows(
 def change_rows(
     spark: SparkSession,
     table: str,
-    change: Callable[[DeltaTable], object] | RowChange,
+    change: RowChange,
     properties: Mapping[str, str],
     note: str | None = None,
 ) -> None:
@@ -210,8 +210,7 @@ def change_rows(
     Args:
         spark: The session.
         table: The path of the table.
-        change: What changes, as one commit; a command of Delta may be called again. It conflicts with rows
-            that others add meanwhile, which a `RowChange` does not.
+        change: Which rows, and how. It is one commit, or none if there is no such row.
         properties: What is kept with the table from before the first row changes.
         note: Kept in the commit, as `userMetadata`.
 
@@ -221,12 +220,7 @@ def change_rows(
     refuses = table_property(spark, table, APPEND_ONLY) is not None
     set_table_properties(spark, table, {**properties, **({APPEND_ONLY: "false"} if refuses else {})})
     try:
-        if isinstance(change, RowChange):
-            rewrite_rows(spark, table, change, note)
-            return
-        # Delta takes the note from nowhere else for a DELETE or a MERGE.
-        with session_settings(spark, {} if note is None else {USER_METADATA: note}):
-            retry_conflicts(table, lambda: change(DeltaTable.forPath(spark, table)))
+        rewrite_rows(spark, table, change, note)
     finally:
         if refuses:
             refuse_deletes(spark, table)

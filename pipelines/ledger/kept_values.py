@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.delta.conditions import days_condition
 from pipelines.delta.io import read
+from pipelines.delta.row_changes import deletion, update
 from pipelines.delta.tables import exists
 from pipelines.delta.upkeep import change_rows
 from pipelines.ledger.ops_tables import LAYER_SAMPLES, VALIDATION_RESULTS, rows_of
@@ -47,7 +48,7 @@ def delete_values(pipeline: Pipeline, days: Sequence[date]) -> None:
     of_days = f"{rows_of(pipeline)} AND ({days_condition(days, 'day')})"
     samples, results = map(pipeline.config.ops_table, LEDGERS)
     if _holds(spark, samples, of_days):
-        change_rows(spark, samples, lambda rows: rows.delete(of_days), {})
+        change_rows(spark, samples, deletion(of_days), {})
     if not exists(spark, results):
         return
     VALIDATION_RESULTS.ensure(pipeline)
@@ -60,7 +61,7 @@ def delete_values(pipeline: Pipeline, days: Sequence[date]) -> None:
             "detail": "''",
             "observed": f"CASE WHEN {_OBSERVES} THEN '{_GONE}' ELSE observed END",
         }
-        change_rows(spark, results, lambda rows: rows.update(quoting, dict(nothing)), {})
+        change_rows(spark, results, update(quoting, nothing), {})
 
 
 def _holds(spark: SparkSession, table: str, condition: str) -> bool:

@@ -16,7 +16,8 @@ YAML = "conf/x.yml: not valid YAML: "
 _LONGEST = 50_000
 # How pydantic begins and ends its sentences.
 _RAW = re.compile(
-    r"(Input|String|List|Tuple|Dictionary) should|valid (string|integer|number|boolean|tuple)|validation errors? for"
+    r"(Input|String|List|Tuple|Dictionary) should|valid (string|integer|number|boolean|tuple)"
+    r"|validation errors? for"
 )
 
 

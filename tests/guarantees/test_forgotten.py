@@ -16,6 +16,7 @@ from pipelines.cli.job_runner import JobFailed
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import append, read
 from pipelines.delta.record_tables import BRONZE
+from pipelines.delta.row_changes import deletion
 from pipelines.delta.table_properties import WHOLE_FROM, set_table_property, table_property
 from pipelines.delta.tables import ensure_table, shape, version
 from pipelines.delta.upkeep import change_rows
@@ -40,6 +41,7 @@ from pipelines.steps.serving_table import refresh_table
 from pipelines.steps.speed import SpeedCounts
 from pipelines.steps.validate import validate
 from tests.support.accidents import dying
+from tests.support.changes_by_hand import change_by_hand
 from tests.support.engines import rows_of
 from tests.support.forgotten_lakes import (
     ASKED,
@@ -374,12 +376,7 @@ def test_a_day_past_its_retention_is_certified_again_without_what_is_forgotten(
 ) -> None:
     lake = copied(filled, tmp_path / "lake")
     # As retention leaves a lake: what it removed from bronze it has told before.
-    change_rows(
-        lake.spark,
-        lake.config.table("bronze"),
-        lambda rows: rows.delete("_offset < 7"),
-        {WHOLE_FROM: "2013-01-02"},
-    )
+    change_rows(lake.spark, lake.config.table("bronze"), deletion("_offset < 7"), {WHOLE_FROM: "2013-01-02"})
     found, told = forget_key(lake, "flight=1")
     assert (found.days, found.final, told["days"]) == ((), (ONE,), {})
     assert served(lake) == [2, 3, 7]
@@ -416,7 +413,7 @@ def test_a_bronze_that_is_put_back_is_used_by_nobody_until_it_is_emptied_again(
     # Of flight 7 alone, which nobody has forgotten.
     assert [who_is_in(lake, layer) for layer in LAYERS] == [1, 0, 1, 1]
     # Offsets that are missing are found all the same.
-    change_rows(lake.spark, lake.config.table("bronze"), lambda rows: rows.delete("_offset = 1"), {})
+    change_by_hand(lake.spark, lake.config.table("bronze"), lambda rows: rows.delete("_offset = 1"))
     with pytest.raises(SourceError, match="records are gone that nightly runs have seen"):
         run(lake, ONE)
 
@@ -425,9 +422,8 @@ def test_a_loss_beside_what_is_forgotten_is_found(forgotten: Lake) -> None:
     lake = forgotten
     # One that nobody has forgotten is emptied, and not marked.
     emptied = {"key": "NULL", "value": "NULL", "headers": "NULL"}
-    change_rows(
-        lake.spark, lake.config.table("bronze"), lambda rows: rows.update("_offset = 1", dict(emptied)), {}
-    )
+    bronze = lake.config.table("bronze")
+    change_by_hand(lake.spark, bronze, lambda rows: rows.update("_offset = 1", dict(emptied)))
     with pytest.raises(AuditFailed):
         validate(lake.pipeline, "validate", ONE)
     assert served(lake) == [2, 3, 7]
@@ -435,6 +431,6 @@ def test_a_loss_beside_what_is_forgotten_is_found(forgotten: Lake) -> None:
     speed = lake.config.table("speed")
     before = version(lake.spark, speed)
     assert [*forgetting_commits(lake.spark, speed, -1, before).values()] == [(ONE, TWO)]
-    change_rows(lake.spark, speed, lambda rows: rows.update("flight = 3", {"tailnum": "NULL"}), {})
+    change_by_hand(lake.spark, speed, lambda rows: rows.update("flight = 3", {"tailnum": "NULL"}))
     with pytest.raises(SourceError, match=f"version {before + 1} .UPDATE. has changed or deleted rows"):
         forgetting_commits(lake.spark, speed, -1, before + 1)

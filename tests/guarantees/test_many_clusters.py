@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.idempotent_writer import IdempotentWriter
 from pipelines.delta.tables import version
-from pipelines.delta.upkeep import change_rows
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.fault_points import Point, armed
 from pipelines.kafka.backfill_plan import BackfillSpan
@@ -32,6 +31,7 @@ from pipelines.steps.ingest import IngestJob, ingest
 from pipelines.steps.reconcile import reconcile
 from testbed.waiting import wait_until
 from tests.support.accidents import once
+from tests.support.changes_by_hand import change_by_hand
 from tests.support.kafka import MakeTopic, make_topic, start_brief_broker
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, TWO, flights_of, on, run, stream
@@ -136,7 +136,7 @@ def backfilled(regions: Regions, cluster: str | None) -> Backfill:
 def drop(regions: Regions, condition: str) -> None:
     """Take records out of bronze, as an accident does."""
     bronze = regions.lake.config.table("bronze")
-    change_rows(regions.lake.spark, bronze, lambda rows: rows.delete(condition), {})
+    change_by_hand(regions.lake.spark, bronze, lambda rows: rows.delete(condition))
 
 
 def moments_of_commits(lake: Lake, since: int) -> list[tuple[int, datetime]]:

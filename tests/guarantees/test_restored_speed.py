@@ -18,7 +18,7 @@ from pipelines.delta.record_tables import ensure_bronze, ensure_quarantine
 from pipelines.delta.stream_check import check_speed
 from pipelines.delta.table_properties import set_table_property
 from pipelines.delta.tables import version
-from pipelines.delta.upkeep import change_rows, compact
+from pipelines.delta.upkeep import compact
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.fault_points import Point, armed
 from pipelines.ledger.quarantine import Selection
@@ -26,6 +26,7 @@ from pipelines.spark.checkpoints import note_path, query_files
 from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.maintain import maintain
 from tests.support.accidents import dying
+from tests.support.changes_by_hand import change_by_hand
 from tests.support.delta_rows import rows_in
 from tests.support.lakes import Lake
 from tests.support.nights import on, stream
@@ -106,7 +107,7 @@ def test_what_does_not_go_together_is_refused_and_what_does_goes_on(lake: Lake, 
     path = lake.config.table("speed")
     compact(lake.spark, path)
     set_table_property(lake.spark, path, "oncelake.test", "1")
-    change_rows(lake.spark, path, lambda rows: rows.delete("flight = 1"), {})
+    change_by_hand(lake.spark, path, lambda rows: rows.delete("flight = 1"))
     restored(lake, "speed", folder(lake, "speed"))
     check_speed(lake.pipeline)
     # A lake of before: nothing is noted.

@@ -9,13 +9,13 @@ from operator import or_
 
 from pyspark.sql import functions as F
 
-from pipelines.delta.upkeep import change_rows
 from pipelines.kafka.backfill_plan import BackfillSpan
 from pipelines.kafka.backfill_run import Backfill, BackfillProgress
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.backfill import backfill
 from pipelines.steps.ingest import ingest
 from pipelines.steps.reconcile import reconcile
+from tests.support.changes_by_hand import change_by_hand
 from tests.support.delta_rows import appended_to, rows_in
 from tests.support.kafka import ordered_producer
 from tests.support.lakes import Lake, flight
@@ -58,9 +58,8 @@ class Source:
 
     def drop(self, condition: str) -> None:
         """Takes records out of bronze, as an accident does."""
-        change_rows(
-            self.lake.spark, self.lake.config.table("bronze"), lambda rows: rows.delete(condition), {}
-        )
+        bronze = self.lake.config.table("bronze")
+        change_by_hand(self.lake.spark, bronze, lambda rows: rows.delete(condition))
 
     def held(self) -> Counter[tuple[int, int]]:
         return Counter(rows_in(self.lake.config.table("bronze"), "_partition", "_offset"))

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.delta.fenced_commits import rewrite_rows
 from pipelines.delta.io import append, read
-from pipelines.delta.row_changes import deletion, deletion_of, update_from
+from pipelines.delta.row_changes import deletion, deletion_of, update, update_from
 from pipelines.delta.upkeep import compact
 from pipelines.errors import SourceError
 from pipelines.session_settings import session_settings
@@ -58,6 +58,12 @@ def test_a_row_that_two_others_match_is_not_doubled(spark: SparkSession, table: 
     with pytest.raises(ValueError, match="3 rows were written in place of 2"):
         rewrite_rows(spark, table, update_from(others(spark, 1, 1), ["id"], "true", {"value": "'new'"}))
     assert contents(spark, table) == {n: f"value {n}" for n in range(8)}
+
+
+def test_columns_of_rows_of_which_a_condition_is_unknown_stay(spark: SparkSession, table: str) -> None:
+    rewrite_rows(spark, table, update("place <> 'a b'", {"value": "concat(id, ' ', value)"}))
+    changed = {n: f"{n} value {n}" for n in (1, 2, 5, 6)}
+    assert contents(spark, table) == {n: f"value {n}" for n in range(8)} | changed
 
 
 @pytest.mark.thorough
