@@ -12,20 +12,26 @@ from typing import Any, Final
 from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.backfill_writer import IngestCheckpoint
-from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.delta.epochs import Stamp, application
 from pipelines.delta.fencing import claim_table, write_fenced
 from pipelines.delta.table_properties import TOPIC_ID, WHOLE_FROM
 from pipelines.kafka.backfill_plan import BackfillSpan
 from pipelines.kafka.backfill_run import copy_missing
-from pipelines.kafka.ingest_position import continuation
 from pipelines.kafka.missing_offsets import Block, Blocks, MissingRange
 from pipelines.ledger.lease_holders import HeldLease, Holder
 from pipelines.ledger.lease_terms import LeaseLimits, LeaseTerm, take
 from pipelines.ledger.lease_terms import Machine as LeaseMachine
 from pipelines.spark.ingest_plans import MicroBatchPlan
 from simulation.delta import Change, ModelLog, ModelTable, Version
-from simulation.ingest import BronzeTransaction, ModelCheckpoint, ModelIngest, ModelQuery, Row, rows_of
+from simulation.ingest import (
+    BronzeTransaction,
+    ModelCheckpoint,
+    ModelIngest,
+    ModelQuery,
+    Row,
+    reset_note,
+    rows_of,
+)
 from simulation.kernel import Actor, Kernel, Process, Schedule, Violation
 from simulation.sealing import ZONE
 from simulation.topic import ModelTopic, Sent, last_by_partition
@@ -256,7 +262,6 @@ class BackfillWorld:
     def __post_init__(self) -> None:
         self.kernel = Kernel(self.schedule, self.check)
         self.sees_the_dead = self.setup.random() < 0.5
-        self.warned = set[tuple[int, int]]()
         self.topic = ModelTopic(CONFIG.kafka.topic, self.setup.randint(1, 2))
         self.bronze = ModelLog("bronze", is_fenced=self.is_fenced)
         self.leases = ModelLog("leases", is_fenced=self.is_fenced)
@@ -332,15 +337,15 @@ class BackfillWorld:
             if self._is_ingesting:
                 return
             with self.hold(self, process):
-                continuation(ModelIngest(self))
-                self.kernel.effect("moves the checkpoint aside", self._reset, is_write=True)
+                note = reset_note(ModelIngest(self))
+                self.kernel.effect("moves the checkpoint aside", partial(self._reset, note), is_write=True)
 
         return self.kernel.spawn(name, process, body)
 
-    def _reset(self) -> None:
+    def _reset(self, note: dict[str, Any]) -> None:
         # Nobody starts ingest while it is reset.
         if not self._is_ingesting:
-            self.checkpoint = ModelCheckpoint(note={BEGIN: "bronze"})
+            self.checkpoint = ModelCheckpoint(note=note)
 
     def _process(self, name: str) -> Process:
         process = Process(name, len(self.processes) + 1)

@@ -20,10 +20,11 @@ from pipelines.delta.stream_check import require_ingest_fit
 from pipelines.delta.table_properties import TOPIC_ID, WHOLE_FROM
 from pipelines.delta.table_state import StreamCommit, TableState
 from pipelines.errors import InfrastructureError, SourceError
-from pipelines.kafka.ingest_state import EVERYTHING, Ingestion, RecordComparison
+from pipelines.kafka.ingest_position import beginning, continuation
+from pipelines.kafka.ingest_state import EVERYTHING, Ingestion, RecordComparison, noted_beginning
 from pipelines.kafka.topic_offsets import BrokerOffsets
 from pipelines.kafka.topics import Topic, refuse_other_topic
-from pipelines.spark.checkpoints import QueryFiles
+from pipelines.spark.checkpoints import BEGAN, QueryFiles
 from pipelines.spark.ingest_plans import MicroBatchPlan, offsets_in
 from pipelines.steps.ingest_start import OffsetRequests, prepare_start
 from simulation.delta import Action, Change, ModelLog, ModelTransaction
@@ -75,7 +76,6 @@ class IngestWorld(Protocol):
     checkpoint: ModelCheckpoint
     config: PipelineConfig
     zone: ZoneInfo
-    warned: set[tuple[int, int]]
 
     def time(self) -> datetime:
         """Return the time."""
@@ -128,6 +128,10 @@ class ModelIngest:
     def began(self) -> Mapping[int, int] | None:
         """Return the offsets at which the checkpoint began; None if it does not know."""
         return self.world.checkpoint.began
+
+    def first_began(self) -> Mapping[int, int]:
+        """Return the offsets at which ingest first began, before resets."""
+        return {**(self.began() or {}), **noted_beginning(self.world.checkpoint.files())}
 
     def plan(self, batch: int) -> MicroBatchPlan | None:
         """Return the plan of a micro-batch; None if the checkpoint no longer has it, or not yet."""
@@ -231,6 +235,8 @@ class ModelIngest:
         note = {"bronze": "table"}
         if not files.next_batch and BEGIN in files.note:
             note[BEGIN] = files.note[BEGIN]
+        if BEGAN in files.note:
+            note[BEGAN] = files.note[BEGAN]
         if note != files.note:
             self.world.kernel.effect(
                 "note: write", lambda: setattr(self.world.checkpoint, "note", note), is_write=True
@@ -256,6 +262,19 @@ class ModelIngest:
         self.world.kernel.effect(
             f"bronze: set {name}", lambda: self.world.bronze.set_property(name, value), is_write=True
         )
+
+
+class UndisturbedIngest(ModelIngest):
+    """The same for somebody who looks while nothing else happens."""
+
+    def _look(self, label: str, action: Any) -> Any:
+        return action()
+
+
+def reset_note(state: ModelIngest) -> dict[str, Any]:
+    """Return what `checkpoint reset` writes beside a checkpoint, see `pipelines.steps.checkpoints`."""
+    began = beginning(state, continuation(state))
+    return {BEGIN: "bronze", **({BEGAN: json.dumps(began)} if began else {})}
 
 
 def _stream_commit(commit: Any) -> StreamCommit:
@@ -388,11 +407,6 @@ class ModelQuery:
         """Start, and take some micro-batches."""
         files = self.lake.require_fit()
         start = prepare_start(self.lake, files)
-        if start is not None and not start.is_first:
-            # A log line says that it is unknown whether any were lost.
-            self.world.warned |= {
-                (n, at) for n, held in start.begun.items() if not held for at in range(held.start)
-            }
         writer, requests = self.writer(files), self.requests()
         self._effect("checkpoint: metadata", partial(self._begin_query, self.world.checkpoint))
         if self.once:

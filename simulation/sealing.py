@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
@@ -14,14 +15,21 @@ from pipelines.audit.integrity_checks import INTEGRITY_CHECKS
 from pipelines.config.audit import KnownGap
 from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.errors import ConfigError, SourceError
 from pipelines.kafka.known_gaps import known_of
 from pipelines.ledger.offset_ranges import PartitionOffsets
 from pipelines.ledger.retention_properties import refuse_incomplete_days
 from pipelines.nightly.seal_terms import end_of, wait_until_sealed
 from simulation.delta import ModelLog, Version
-from simulation.ingest import ModelCheckpoint, ModelIngest, ModelQuery, Row, rows_of
+from simulation.ingest import (
+    ModelCheckpoint,
+    ModelIngest,
+    ModelQuery,
+    Row,
+    UndisturbedIngest,
+    reset_note,
+    rows_of,
+)
 from simulation.kernel import Actor, Kernel, Process, Schedule, Violation
 from simulation.topic import ModelTopic, Sent
 
@@ -184,7 +192,6 @@ class SealingWorld:
         if self.has_gaps:
             audit = CONFIG.audit.model_copy(update={"offset_gaps": "warn"})
             self.config = CONFIG.model_copy(update={"audit": audit})
-        self.warned = set[tuple[int, int]]()
         self._backups = [(self.checkpoint.copy(), 0)]
         self._are_once = [setup.random() < 0.5 for _ in range(_INGESTS)]
         self._future = setup.random() < 0.5
@@ -295,7 +302,7 @@ class SealingWorld:
 
     def _is_reported(self, record: Sent) -> bool:
         """Return whether nobody can miss a record, or somebody knows that it is missed."""
-        if record.number in self.topic.excused or (record.partition, record.offset) in self.warned:
+        if record.number in self.topic.excused:
             return True
         if self.has_gaps and record.number in self.topic.deleted:
             return True
@@ -339,9 +346,13 @@ class SealingWorld:
 
     def reset(self) -> None:
         """Do what `checkpoint reset` does: it takes the lease of backfills, which bronze is claimed for."""
-        if not self._is_ingesting:
+        if self._is_ingesting:
+            return
+        # It is refused if bronze has offsets that Kafka has not.
+        with suppress(SourceError):
+            note = reset_note(UndisturbedIngest(self))
             self.bronze.append_for("backfill")
-            self.checkpoint = ModelCheckpoint(note={BEGIN: "bronze"})
+            self.checkpoint = ModelCheckpoint(note=note)
 
     def _accept_gaps(self) -> None:
         """Do what the runbook says of offsets that are gone: list them as lost."""

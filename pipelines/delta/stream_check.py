@@ -20,7 +20,7 @@ from pipelines.delta.stream_position import first_unread_version
 from pipelines.delta.table_state import TableState, has_taken_back, recent_commits, table_state
 from pipelines.delta.tables import exists
 from pipelines.errors import SourceError
-from pipelines.spark.checkpoints import QueryFiles, query_files, reads_more, write_note
+from pipelines.spark.checkpoints import BEGAN, QueryFiles, query_files, reads_more, write_note
 from pipelines.spark.pipeline import Pipeline
 
 _SINCE: Final = "since"
@@ -175,6 +175,8 @@ def note_tables(pipeline: Pipeline, query: LakeQuery, files: QueryFiles) -> None
         note[_SINCE] = files.note.get(_SINCE, files.next_batch) if files.next_batch else 0
     if not files.next_batch and BEGIN in files.note:
         note[BEGIN] = files.note[BEGIN]
+    if BEGAN in files.note:
+        note[BEGAN] = files.note[BEGAN]
     if note != files.note:
         write_note(pipeline.spark, files.path, note)
 

@@ -183,7 +183,7 @@ class Bounds:
     @property
     def deleted(self) -> range:
         """What Kafka no longer has of it."""
-        return _between(self.span, self.kept, min(self.available.start, self.continues))
+        return _between(self.span, self.kept, self.available.start)
 
     @property
     def left_to_ingest(self) -> int:

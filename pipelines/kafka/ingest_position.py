@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -194,7 +194,8 @@ class Continuation:
     Attributes:
         topic: The topic's name.
         starts: The first offset of each partition; None for the earliest that Kafka has then.
-        deleted: Offsets that Kafka has deleted before they came into bronze, by partition.
+        deleted: Offsets that Kafka has deleted before they came into bronze, by partition. Without a record
+            in bronze, those from where ingest first began; none if bronze has no record at all.
         begun: The offsets that Kafka has of each partition of which bronze has no record.
     """
 
@@ -235,8 +236,11 @@ def start_mismatch(bronze: str, began: Mapping[int, int], start: Continuation) -
         if partition not in start.starts:
             continue
         known = start.starts[partition]
-        available = start.begun[partition].start if known is None else known
-        follows = start.deleted[partition].start if partition in start.deleted else available
+        if known is None:
+            available = follows = start.begun[partition].start
+        else:
+            available = known
+            follows = start.deleted[partition].start if partition in start.deleted else known
         # What Kafka has deleted between the two is passed over by ingest itself.
         if at > available or (at < follows and known is not None):
             return (
@@ -266,7 +270,8 @@ def first_start(state: IngestState) -> Continuation:
 def continuation(state: IngestState) -> Continuation:
     """Return where ingest goes on after the last record of each partition in bronze.
 
-    A partition of which bronze has nothing begins with the earliest offset that Kafka has.
+    A partition of which bronze has nothing begins with the earliest offset that Kafka has. Where nobody knows
+    where ingest first began with it, all that Kafka has deleted of it counts as lost.
 
     Raises:
         SourceError: Bronze has offsets that Kafka has not.
@@ -291,4 +296,28 @@ def continuation(state: IngestState) -> Continuation:
             deleted[partition] = range(following, available.start)
         starts[partition] = max(following, available.start)
     begun = {number: bounds[number] for number, at in starts.items() if at is None}
-    return Continuation(topic.name, starts, deleted, begun)
+    start = Continuation(topic.name, starts, deleted, begun)
+    if start.is_first or not begun:
+        return start
+    began = state.first_began()
+    unread = {number: range(began.get(number, 0), held.start) for number, held in begun.items()}
+    return replace(start, deleted={**deleted, **{n: offsets for n, offsets in unread.items() if offsets}})
+
+
+def beginning(state: IngestState, start: Continuation) -> dict[int, int]:
+    """Return where ingest first began, for a checkpoint that takes the place of the one that knows it.
+
+    From there on bronze has, or has lost, all records of a partition, whatever became of it since.
+
+    Args:
+        state: What is known of ingest.
+        start: Where it goes on.
+
+    Returns:
+        The offset of each partition; 0 for one that nobody knows, of which bronze has no record. Empty if
+        bronze has no record at all: it then begins with what Kafka has.
+    """
+    if start.is_first:
+        return {}
+    began = state.first_began()
+    return {n: began.get(n, 0 if began or at is None else at) for n, at in start.starts.items()}

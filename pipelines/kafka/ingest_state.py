@@ -23,10 +23,12 @@ from pipelines.kafka.source import records_between
 from pipelines.kafka.topic_offsets import BrokerOffsets, readable_offsets, records_within
 from pipelines.kafka.topics import Topic, offset_bounds
 from pipelines.spark.checkpoints import (
+    BEGAN,
     QueryFiles,
     first_micro_batch,
     first_offsets,
     has_begun,
+    offsets_by_partition,
     query_files,
 )
 from pipelines.spark.ingest_plans import MicroBatchPlan, plan_of
@@ -90,6 +92,9 @@ class IngestState(Protocol):
     def began(self) -> Mapping[int, int] | None:
         """Return the offsets at which the checkpoint began; None if it does not know."""
 
+    def first_began(self) -> Mapping[int, int]:
+        """Return the offsets at which ingest first began, before resets; a partition may be unknown."""
+
     def plan(self, batch: int) -> MicroBatchPlan | None:
         """Return the plan of a micro-batch; None if the checkpoint no longer has it, or not yet."""
 
@@ -147,6 +152,10 @@ class SparkIngestState:
         """Return the offsets at which the checkpoint began; None if it does not know."""
         return first_offsets(self.pipeline.spark, self._checkpoint).get(self.config.kafka.topic)
 
+    def first_began(self) -> Mapping[int, int]:
+        """Return the offsets at which ingest first began, before resets; a partition may be unknown."""
+        return {**(self.began() or {}), **noted_beginning(self.files())}
+
     def plan(self, batch: int) -> MicroBatchPlan | None:
         """Return the plan of a micro-batch; None if the checkpoint no longer has it, or not yet."""
         return plan_of(self.pipeline, batch)
@@ -196,6 +205,11 @@ class SparkIngestState:
     @property
     def _checkpoint(self) -> str:
         return self.pipeline.checkpoint("ingest")
+
+
+def noted_beginning(files: QueryFiles) -> dict[int, int]:
+    """Return the offsets at which ingest first began, as resets have noted; empty if there was none."""
+    return offsets_by_partition(str(files.note.get(BEGAN, "{}")), files.path)
 
 
 def _compared(pipeline: Pipeline, ranges: Mapping[int, range]) -> dict[int, RecordComparison]:

@@ -3,10 +3,12 @@
 Nothing here touches a table or a cluster.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
+from pipelines.config.audit import KnownGap
+from pipelines.kafka.known_gaps import is_known_gap
 from pipelines.kafka.topic_offsets import BrokerOffsets
 
 Kind = Literal["before", "deleted", "skipped", "gap", "lag", "made_anew"]
@@ -97,12 +99,23 @@ class TopicPolicy:
         is_anew: Whether it is another topic than the one that bronze was filled from.
         gaps_are_lawful: Whether the configuration says so.
         began_late: Whether the configuration says that ingest begins with what is newest.
+        is_cut: Whether bronze says which day is its first complete one, since it lacks what was before.
+        began: Where ingest first began, by partition; empty if nobody knows.
+        known_gaps: What the configuration accepts as lost.
     """
 
     is_compacted: bool = False
     is_anew: bool = False
     gaps_are_lawful: bool = False
     began_late: bool = False
+    is_cut: bool = False
+    began: Mapping[int, int] = field(default_factory=dict)
+    known_gaps: Sequence[KnownGap] = ()
+
+    def missed(self, partition: int, until: int) -> range:
+        """Return the offsets from where ingest first began up to another one; none where nobody knows."""
+        began = self.began.get(partition, 0) if self.began else until
+        return range(min(began, until), until)
 
 
 @dataclass(frozen=True)
@@ -166,6 +179,8 @@ def compare_offsets(
                 differences.append(_made_anew(partition, broker, bronze))
         elif broker and bronze:
             differences += _of_both(partition, broker, bronze, topic_policy)
+        elif broker:
+            differences += _missed(partition, broker.earliest, topic_policy)
         if broker and not topic_policy.is_anew and (bronze is None or bronze.last < broker.end):
             start = max(bronze.last + 1, broker.earliest) if bronze else broker.earliest
             differences += _behind(partition, range(start, broker.end), tails.get(partition), topic_policy)
@@ -224,12 +239,23 @@ def _behind(
 def _before(
     partition: int, broker_offsets: BrokerOffsets, bronze_offsets: BronzeOffsets, topic_policy: TopicPolicy
 ) -> Iterator[OffsetDifference]:
+    first = bronze_offsets.first
+    if not topic_policy.is_cut:
+        yield from _missed(partition, min(first, broker_offsets.earliest), topic_policy)
     if skipped := bronze_offsets.skipped:
         cause: DifferenceCause = "skipped_by_setting" if topic_policy.began_late else "skipped"
-        first, last = broker_offsets.earliest, bronze_offsets.first - 1
-        yield OffsetDifference(partition, cause, skipped, first, last)
-    elif broker_offsets.earliest >= bronze_offsets.first:
-        yield _whole(partition, "before", 0, bronze_offsets.first)
+        yield OffsetDifference(partition, cause, skipped, broker_offsets.earliest, first - 1)
+    elif broker_offsets.earliest >= first:
+        known = first if topic_policy.is_cut else topic_policy.missed(partition, first).start
+        if known:
+            yield _whole(partition, "before", 0, known)
+
+
+def _missed(partition: int, until: int, topic_policy: TopicPolicy) -> Iterator[OffsetDifference]:
+    """Yield what Kafka has deleted since ingest first began, before bronze got anything of the partition."""
+    if missed := topic_policy.missed(partition, until):
+        known = is_known_gap(partition, missed, topic_policy.known_gaps)
+        yield _whole(partition, "deleted_known" if known else "deleted", missed.start, missed.stop)
 
 
 def _gaps(partition: int, bronze: BronzeOffsets, topic_policy: TopicPolicy) -> Iterator[OffsetDifference]:

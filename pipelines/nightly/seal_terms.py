@@ -149,8 +149,8 @@ class _Topic:
             for number, broker in self.broker_offsets.items()
         }
         # Ingest may have begun meanwhile.
-        began = self._ingest.began()
-        above = above_bronze(of_topic, seen_offsets, end, began or {})
+        began = self._ingest.first_began()
+        above = above_bronze(of_topic, seen_offsets, end, began)
         audit = self.config.audit
         ends = {
             number: range(offsets.start, self.broker_offsets[number].earliest)
@@ -179,13 +179,13 @@ class _Topic:
         }
 
     def _before_bronze(
-        self, offset_ranges: Sequence[PartitionOffsets], began: Mapping[int, int] | None
+        self, offset_ranges: Sequence[PartitionOffsets], began: Mapping[int, int]
     ) -> dict[int, range]:
         """Return what Kafka has deleted between where ingest began and the first offset in bronze.
 
         Bronze has lost it, as by a RESTORE, unless it says that it was cut.
         """
-        if began is None or self._first_complete_day() is not None:
+        if not began or self._first_complete_day() is not None:
             return {}
         return {
             each.partition: range(
@@ -235,7 +235,7 @@ def above_bronze(
         offset_ranges: What bronze holds of each partition.
         broker_offsets: What Kafka has of each partition.
         end: A partition with a record that the broker took at this moment or later is not among them.
-        began: Where ingest has begun, as far as its checkpoint knows the partition. What Kafka had deleted
+        began: Where ingest first began, as far as that is known of the partition. What Kafka had deleted
             by then is not missed here: bronze says from which day on it is complete.
     """
     by_partition = {offsets.partition: offsets for offsets in offset_ranges}

@@ -18,6 +18,8 @@ _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _VERSION: Final = "v1"
 _COMMIT_VERSION: Final = re.compile(r"v[0-9]{1,9}")
 _OF_KAFKA: Final = "offsets by topic and partition, in JSON"
+BEGAN: Final = "began"
+"""In the note beside ingest's checkpoint: where ingest began before resets, by partition, as JSON."""
 # The year 2286, in milliseconds: far from where Python's dates end.
 _LAST_MS: Final = 10**13
 _FILE_MANAGER: Final = "org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager$"
@@ -255,6 +257,7 @@ def note_in(text: str, path: str) -> Mapping[str, Any]:
     note = _object(text)
     if note is None or not all(type(value) in (str, int) for value in note.values()):
         raise damaged_file_error(path, "a JSON object of texts and numbers")
+    offsets_by_partition(str(note.get(BEGAN, "{}")), path)
     numbers = [note.get(name, 0) for name in ("since", "partitions")]
     if type(numbers[0]) is not int or not all(_NUMBER.fullmatch(str(number)) for number in numbers):
         raise damaged_file_error(path, "of `since` and `partitions` a number")
@@ -323,10 +326,25 @@ def kafka_offsets_in(text: str, path: str) -> dict[str, dict[int, int]]:
     topics = _object(text)
     if topics is None or not all(isinstance(offsets, dict) for offsets in topics.values()):
         raise damaged_file_error(path, _OF_KAFKA)
-    pairs = [pair for offsets in topics.values() for pair in offsets.items()]
-    if not all(_NUMBER.fullmatch(number) and type(at) is int for number, at in pairs):
+    return {topic: _by_partition(offsets, path) for topic, offsets in topics.items()}
+
+
+def offsets_by_partition(text: str, path: str) -> dict[int, int]:
+    """Return the offsets of one topic by partition, from JSON.
+
+    Raises:
+        SourceError: The file that the text is from, at the path, is damaged.
+    """
+    offsets = _object(text)
+    if offsets is None:
         raise damaged_file_error(path, _OF_KAFKA)
-    return {topic: {int(number): at for number, at in offsets.items()} for topic, offsets in topics.items()}
+    return _by_partition(offsets, path)
+
+
+def _by_partition(offsets: Mapping[str, Any], path: str) -> dict[int, int]:
+    if not all(_NUMBER.fullmatch(number) and type(at) is int for number, at in offsets.items()):
+        raise damaged_file_error(path, _OF_KAFKA)
+    return {int(number): at for number, at in offsets.items()}
 
 
 def _lines(offsets: str) -> list[str]:

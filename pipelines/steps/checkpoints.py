@@ -1,5 +1,6 @@
 """Reset the checkpoint of a stream that does not match its tables."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,11 +13,11 @@ from pipelines.delta.path_renaming import move_aside, timestamp_suffix
 from pipelines.delta.reset_fence import next_fence
 from pipelines.delta.tables import exists
 from pipelines.errors import InfrastructureError
-from pipelines.kafka.ingest_position import Continuation, continuation
+from pipelines.kafka.ingest_position import Continuation, beginning, continuation
 from pipelines.kafka.ingest_state import SparkIngestState
 from pipelines.kafka.topics import find_topic
 from pipelines.ledger.leases import backfill_lease, lease
-from pipelines.spark.checkpoints import note_path, write_note
+from pipelines.spark.checkpoints import BEGAN, note_path, write_note
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.stream_progress import read_progress
 
@@ -83,13 +84,16 @@ def _reset_ingest(pipeline: Pipeline, run_id: str) -> CheckpointReset:
     with backfill_lease(pipeline, run_id):
         ingest = SparkIngestState(pipeline, topic)
         begins = continuation(ingest) if exists(spark, pipeline.table("bronze")) else None
+        note = {BEGIN: "bronze"}
+        if begins and (began := beginning(ingest, begins)):
+            note[BEGAN] = json.dumps(began)
         checkpoint = pipeline.checkpoint("ingest")
         fence = next_fence(pipeline, run_id)
         moved = _moved(spark, [checkpoint, note_path(checkpoint)])
         # A run that nobody knows of may still be there. Without the note no other one begins.
         if fence:
             claim(spark, pipeline.table("bronze"), fence)
-        write_note(spark, checkpoint, {BEGIN: "bronze"})
+        write_note(spark, checkpoint, note)
     return CheckpointReset("ingest", moved, begins)
 
 

@@ -166,14 +166,8 @@ def _note_incomplete_days(lake: IngestLake, start: Continuation) -> None:
     """
     begun = start.begun
     if not start.is_first:
-        # Of an idle partition Kafka may have deleted all long ago: no day is refused for it.
-        for partition in (number for number, held in begun.items() if held.start and not held):
-            _log.warning(
-                "%s-%d: Kafka has deleted all of its records, and bronze has none: whether any were lost is"
-                " unknown",
-                *(start.topic, partition),
-            )
-        begun = {number: held for number, held in begun.items() if held}
+        # Where nothing is left, no day is known up to which records are lost: the seal refuses all of them.
+        begun = {number: held for number, held in begun.items() if held and number in start.deleted}
     sent = deleted_until(begun, lake.first_sent, lake.now())
     if sent is None:
         return

@@ -12,6 +12,7 @@ from pipelines.kafka.log_divergence import require_same_log
 from pipelines.kafka.source import offsets_between
 from pipelines.kafka.topic_offsets import TopicOffsets, records_within, topic_offsets
 from pipelines.kafka.topics import Topic
+from pipelines.ledger.retention_properties import first_complete_day_of_cluster
 from pipelines.lineage import offset_gaps
 from pipelines.lineage.offset_comparison import (
     BronzeOffsets,
@@ -89,19 +90,23 @@ def reconcile(pipeline: Pipeline) -> Reconciliation:
     until = read_until(pipeline)
     at = version(spark, table)
     topic = topic_offsets(spark, config.kafka)
+    log = Topic(config.kafka.topic, topic.topic_id, len(topic.partitions))
+    ingest = SparkIngestState(pipeline, log)
     policy = TopicPolicy(
         is_compacted=topic.is_compacted,
         is_anew=topic_of_bronze(pipeline) not in (None, topic.topic_id),
         gaps_are_lawful=config.audit.offset_gaps == "warn",
         began_late=config.kafka.starting_offsets == "latest",
+        is_cut=first_complete_day_of_cluster(pipeline, config.cluster) is not None,
+        began=ingest.first_began(),
+        known_gaps=config.audit.known_gaps,
     )
     offsets = bronze_of_topic(pipeline, at).select("_partition", "_offset")
     in_bronze = offset_gaps.held_offsets(offsets, topic.partitions)
     in_bronze = offset_gaps.with_known(in_bronze, topic.partitions, config.audit.known_gaps, offsets)
     ranges = offset_gaps.asked_of_kafka(in_bronze, topic.partitions, from_start=not policy.began_late)
     if not policy.is_anew:
-        log = Topic(config.kafka.topic, topic.topic_id, len(topic.partitions))
-        require_same_log(SparkIngestState(pipeline, log), _last_within(in_bronze, topic))
+        require_same_log(ingest, _last_within(in_bronze, topic))
     if ranges and not policy.is_anew:
         kafka_records = offsets_between(spark, config.kafka, ranges)
         in_bronze = offset_gaps.with_lost(in_bronze, kafka_records, offsets)

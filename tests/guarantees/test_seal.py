@@ -29,7 +29,9 @@ from pipelines.nightly.seal import seal
 from pipelines.spark.checkpoints import query_files
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.streams import Trigger, each_batch
+from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.ingest import IngestJob, ingest
+from pipelines.steps.reconcile import RecordsMissing, reconcile
 from testbed.waiting import wait_until
 from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.lakes import FLIGHT, Lake
@@ -194,6 +196,41 @@ def test_neither_a_clock_that_is_ahead_nor_what_kafka_has_deleted_seals_a_day_un
         to_come = r"found partition 0, 1\.\.2; expected offsets less than 2, where topic .* ends"
         with pytest.raises(ConfigError, match=to_come):
             sealed(accepting((0, 1, 2)), held)
+
+
+def test_a_reset_hides_no_loss_of_a_partition_of_which_bronze_has_nothing(
+    broker: str, admin: AdminClient, topic: MakeTopic, make_lake: MakeLake
+) -> None:
+    name = topic(partitions=2)
+    lake = lake_of(make_lake, broker, name)
+    send(broker, name, SENT + timedelta(days=1))
+    ingest(lake.pipeline, once=True)
+    send(broker, name, SENT, partition=1)
+    for deleted in admin.delete_records([TopicPartition(name, 1, 1)]).values():
+        deleted.result(30)
+    with pytest.raises(RecordsMissing, match=rf"1 offsets of {name}-1 \(deleted\)"):
+        reconcile(lake.pipeline)
+    with pytest.raises(SourceError, match="records were deleted from Kafka before they were read"):
+        ingest(lake.pipeline, once=True)
+    # As the runbook says; and once more, before it goes on, and after.
+    for _ in range(2):
+        begins = reset_checkpoint(lake.pipeline, "reset", "ingest").begins
+        assert begins
+        assert begins.deleted == {1: range(1)}
+    ingest(lake.pipeline, once=True)
+    send(broker, name, SENT + timedelta(days=1), partition=1)
+    ingest(lake.pipeline, once=True)
+    reset_checkpoint(lake.pipeline, "reset", "ingest")
+    ingest(lake.pipeline, once=True)
+    accepted = "audit.known_gaps=[{partition: 1, first: 0, last: 0, why: retention}]"
+    with lease(lake.pipeline, "seal") as held:
+        with pytest.raises(SourceError, match=rf"bronze lacks: {name}-1: offsets 0 to 0\. "):
+            sealed(lake, held)
+        assert sealed(lake_of(make_lake, broker, name, accepted), held) == [(0, 0), (1, 1)]
+    with pytest.raises(RecordsMissing, match=rf"1 offsets of {name}-1 \(deleted\)"):
+        reconcile(lake.pipeline)
+    (known,) = reconcile(lake_of(make_lake, broker, name, accepted).pipeline).findings
+    assert (known.cause, known.first, known.last) == ("deleted_known", 0, 0)
 
 
 @pytest.mark.thorough

@@ -38,7 +38,7 @@ from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import SlotProgress, Written, transactional_id
 from pipelines.records.decode import EVENT_DATE
 from pipelines.runtime.file_lock import lock_file
-from pipelines.spark.checkpoints import note_in, note_path
+from pipelines.spark.checkpoints import BEGAN, note_in, note_path
 from pipelines.spark.state_store import NOT_SCANNED, PROVIDER, SPARKS_OWN
 from pipelines.spark.stream_progress import progress_in, progress_path, refusal_in
 
@@ -216,7 +216,7 @@ def test_the_checkpoint_of_a_further_cluster_keeps_its_place() -> None:
 
 
 def test_notes_beside_checkpoints_keep_their_words() -> None:
-    assert (BEGIN, PARTITIONS) == ("begin", "partitions")
+    assert (BEGIN, PARTITIONS, BEGAN) == ("begin", "partitions", "began")
     note = '{"speed": "id", "since": 7, "topic_id": "t", "partitions": "6", "begin": "bronze"}'
     assert note_in(note, "speed.note.json")["since"] == 7
 

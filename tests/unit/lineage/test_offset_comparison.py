@@ -5,6 +5,7 @@ from typing import get_args
 
 import pytest
 
+from pipelines.config.audit import KnownGap
 from pipelines.kafka.topic_offsets import BrokerOffsets
 from pipelines.lineage.offset_comparison import (
     KINDS,
@@ -33,6 +34,41 @@ def in_short(found: list[OffsetDifference]) -> list[tuple[DifferenceCause, int, 
         (KEPT, {0: WHOLE}, TopicPolicy(), []),
         (KEPT, {}, TopicPolicy(), [("not_read", 100, 0, 99)]),
         ({0: BrokerOffsets(5, 5)}, {}, TopicPolicy(), []),
+        # Ingest had begun, and Kafka deleted what it had not read.
+        ({0: BrokerOffsets(5, 5)}, {}, TopicPolicy(began={0: 0}), [("deleted", 5, 0, 4)]),
+        (
+            {0: BrokerOffsets(60, 100)},
+            {},
+            TopicPolicy(began={0: 10}, is_cut=True),
+            [("deleted", 50, 10, 59), ("not_read", 40, 60, 99)],
+        ),
+        ({0: BrokerOffsets(5, 5)}, {}, TopicPolicy(began={0: 5}), []),
+        # A partition that was added later begins with its first record.
+        ({0: BrokerOffsets(5, 5)}, {}, TopicPolicy(began={1: 7}), [("deleted", 5, 0, 4)]),
+        (
+            {0: BrokerOffsets(5, 5)},
+            {},
+            TopicPolicy(began={0: 0}, known_gaps=[KnownGap(partition=0, first=0, last=9, why="known")]),
+            [("deleted_known", 5, 0, 4)],
+        ),
+        (
+            {0: BrokerOffsets(7, 100)},
+            {0: BronzeOffsets(5, 99)},
+            TopicPolicy(began={0: 2}),
+            [("deleted", 3, 2, 4), ("before", 2, 0, 1)],
+        ),
+        (
+            {0: BrokerOffsets(7, 100)},
+            {0: BronzeOffsets(5, 99)},
+            TopicPolicy(began={0: 2}, is_cut=True),
+            [("before", 5, 0, 4)],
+        ),
+        (
+            {0: BrokerOffsets(3, 100)},
+            {0: BronzeOffsets(5, 99, skipped=2)},
+            TopicPolicy(began={0: 0}),
+            [("deleted", 3, 0, 2), ("skipped", 2, 3, 4)],
+        ),
         (KEPT, {0: BronzeOffsets(0, 98)}, TopicPolicy(), [("not_read", 1, 99, 99)]),
         (
             {0: BrokerOffsets(60, 100)},
