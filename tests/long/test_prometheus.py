@@ -15,15 +15,18 @@ pytestmark = [
 
 RULES = Path(__file__).resolve().parents[2] / "deploy/prometheus/oncelake.rules.yml"
 STREAM = '{pipeline="flights",env="prod",stream="speed",instance="a:9465",job="oncelake"}'
+# The ingest of the first cluster has no label for it.
+FIRST = '{pipeline="flights",env="prod",stream="ingest",instance="a:9464",job="oncelake"}'
+FURTHER = '{pipeline="flights",env="prod",stream="ingest",cluster="eu",instance="a:9467",job="oncelake"}'
 NIGHT = '{pipeline="flights",env="prod",instance="a:9100",job="node"}'
 
 _LAST_MINUTE = 90
 
 
-def stream(name: str, values: str, **labels: str) -> tuple[str, str]:
+def stream(name: str, values: str, of: str = STREAM, **labels: str) -> tuple[str, str]:
     """Samples of a stream, one a minute."""
     own = "".join(f',{name}="{value}"' for name, value in labels.items())
-    return f"oncelake_stream_{name}{STREAM[:-1]}{own}}}", values
+    return f"oncelake_stream_{name}{of[:-1]}{own}}}", values
 
 
 def night(name: str, values: str, **labels: str) -> tuple[str, str]:
@@ -32,21 +35,30 @@ def night(name: str, values: str, **labels: str) -> tuple[str, str]:
     return f"oncelake_{name}{NIGHT[:-1]}{own}}}", values
 
 
+def usual(of: str) -> tuple[tuple[str, str], ...]:
+    """What any stream has."""
+    return (
+        stream("healthy", "1x90", of),
+        stream("trigger_interval_seconds", "10x90", of),
+        stream("started_timestamp_seconds", "0x90", of),
+        stream("records_total", "0+6000x90", of),
+        stream("micro_batches_total", "0+6x90", of),
+        stream("last_micro_batch_seconds", "4x90", of),
+        stream("task_seconds", "8x90", of),
+        stream("gc_seconds", "0.4x90", of),
+        stream("spilled_bytes", "0x90", of),
+        stream("offset_commits_total", "0+6x90", of, result="made"),
+        # One is refused now and then.
+        stream("offset_commits_total", "0x40 1x50", of, result="failed"),
+    )
+
+
 USUAL = (
-    stream("healthy", "1x90"),
-    stream("trigger_interval_seconds", "10x90"),
-    stream("started_timestamp_seconds", "0x90"),
-    stream("records_total", "0+6000x90"),
-    stream("micro_batches_total", "0+6x90"),
+    *usual(STREAM),
+    *usual(FIRST),
+    *usual(FURTHER),
     stream("late_total", "0+6x90"),
-    stream("last_micro_batch_seconds", "4x90"),
-    stream("task_seconds", "8x90"),
-    stream("gc_seconds", "0.4x90"),
-    stream("spilled_bytes", "0x90"),
     stream("quarantined_total", "0+6x90", reason="wrong_type"),
-    stream("offset_commits_total", "0+6x90", result="made"),
-    # One is refused now and then.
-    stream("offset_commits_total", "0x40 1x50", result="failed"),
     night("last_run_status", "0x90", status="failed"),
     night("last_run_timestamp_seconds", "0x90"),
     night("certified_day_timestamp_seconds", "0x90"),
@@ -77,6 +89,18 @@ SITUATIONS = (
         "OncelakeStreamGone",
         (stream("healthy", "1x20 stale"), stream("trigger_interval_seconds", "10x20 stale")),
     ),
+    # That of the other cluster goes on.
+    Situation(
+        "OncelakeStreamGone",
+        (
+            stream("healthy", "1x20 stale", FURTHER),
+            stream("trigger_interval_seconds", "10x20 stale", FURTHER),
+        ),
+    ),
+    Situation(
+        "OncelakeStreamGone",
+        (stream("healthy", "1x20 stale", FIRST), stream("trigger_interval_seconds", "10x20 stale", FIRST)),
+    ),
     Situation("OncelakeStreamRestarts", (stream("started_timestamp_seconds", "0+300x90"),)),
     Situation("OncelakeStreamSlow", (stream("last_micro_batch_seconds", "31x90"),)),
     Situation("OncelakeStreamCollectsGarbage", (stream("gc_seconds", "2x90"),)),
@@ -88,6 +112,13 @@ SITUATIONS = (
         (
             stream("offset_commits_total", "0+6x20 120x70", result="made"),
             stream("offset_commits_total", "0x20 0+2x70", result="failed"),
+        ),
+    ),
+    Situation(
+        "OncelakeOffsetsNotCommitted",
+        (
+            stream("offset_commits_total", "0+6x20 120x70", FURTHER, result="made"),
+            stream("offset_commits_total", "0x20 0+2x70", FURTHER, result="failed"),
         ),
     ),
     Situation("OncelakeNightFailed", (night("last_run_status", "1x90", status="failed"),)),
@@ -146,6 +177,16 @@ def test_an_alert_fires_in_its_situation_and_no_other_does(situation: Situation,
 
 def test_no_alert_fires_while_all_is_as_usual(tmp_path: Path) -> None:
     assert firing(Situation(""), tmp_path) == ""
+
+
+def test_micro_batches_of_one_cluster_do_not_count_for_the_ingest_of_another(tmp_path: Path) -> None:
+    idle = (
+        stream("micro_batches_total", "6x90", FURTHER),
+        stream("last_micro_batch_seconds", "31x90", FURTHER),
+        stream("gc_seconds", "2x90", FURTHER),
+        stream("spilled_bytes", "100000000x90", FURTHER),
+    )
+    assert firing(Situation("", idle), tmp_path) == ""
 
 
 def test_each_alert_has_a_situation() -> None:

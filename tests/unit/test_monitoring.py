@@ -42,13 +42,14 @@ BATCH = BatchFigures(
 )
 RUNNING = StreamProgress("speed", "host", 7, NOW, NOW, NOW, 10.0, executors=2, batches=(BATCH,))
 VERDICT = Verdict("p", date(2026, 1, 1), "certified", "run", 1, 1, 2, 2, 0, 0, 0, 0, 0, 2, NOW)
+OF_STREAM = ("pipeline", "env", "stream", "cluster")
 # What Grafana puts in before it asks, by values that mean nothing here.
 VARIABLES = {"$pipeline": "p", "$env": "e", "$__rate_interval": "5m", "${datasource}": "d"}
 
 
 def metrics() -> dict[str, set[str]]:
-    """The labels of each metric, by name, of a stream with all figures and of nights."""
-    labels = dict.fromkeys(("pipeline", "env", "stream"), "x")
+    """The labels of each metric, by name, of the stream of a further cluster, and of nights."""
+    labels = dict.fromkeys(OF_STREAM, "x")
     totals = RunTotals({"records": 1.0}, {"write": 1.0})
     some = (*CommitCounts(last_at=NOW).metrics(), read_bytes({}), quarantined_metric({}))
     served = {
@@ -87,17 +88,20 @@ def selectors(node: Any) -> Iterator[Any]:
             raise AssertionError(node)
 
 
-def grouped_by(node: Any) -> Iterator[str]:
-    """The labels that an expression groups by."""
+def groupings(node: Any) -> Iterator[set[str]]:
+    """The labels that an expression groups by, or matches both sides on, of each place where it does."""
     match node:
         case promql_parser.BinaryExpr():
-            yield from grouped_by(node.lhs)
-            yield from grouped_by(node.rhs)
+            if node.modifier and node.modifier.matching:
+                yield {*node.modifier.matching.labels}
+            yield from groupings(node.lhs)
+            yield from groupings(node.rhs)
         case promql_parser.AggregateExpr():
-            yield from node.modifier.labels if node.modifier else ()
-            yield from grouped_by(node.expr)
+            if node.modifier:
+                yield {*node.modifier.labels}
+            yield from groupings(node.expr)
         case promql_parser.ParenExpr():
-            yield from grouped_by(node.expr)
+            yield from groupings(node.expr)
         case _:
             pass
 
@@ -111,7 +115,10 @@ def require_metrics(expression: str) -> set[str]:
         assert selector.name in METRICS, selector.name
         assert {matcher.name for matcher in selector.matchers.matchers} <= METRICS[selector.name], expression
     common = set.intersection(*(METRICS[selector.name] for selector in found))
-    assert {*grouped_by(parsed)} <= common, expression
+    by = list(groupings(parsed))
+    assert set[str]().union(*by) <= common | {"instance"}, expression
+    # The ingest of a further cluster is another stream: that of the first must not stand for it.
+    assert all("cluster" in labels for labels in by if "stream" in labels), expression
     return common
 
 
@@ -129,7 +136,9 @@ def test_an_alert_asks_for_metrics_and_leads_to_a_section(rule: dict[str, Any]) 
     labels = require_metrics(rule["expr"])
     assert {*rule} <= {"alert", "expr", "for", "labels", "annotations"}
     assert rule["labels"]["severity"] in {"page", "ticket", "info"}
-    assert {*re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])} <= labels
+    named = {*re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])}
+    assert named <= labels
+    assert "cluster" in named or "stream" not in named
     page, anchor = rule["annotations"]["runbook"].split("#")
     headings = re.findall(r"^#+ (.*)$", (ROOT / "docs" / page).read_text(), re.MULTILINE)
     assert anchor in {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
@@ -141,7 +150,9 @@ def test_a_panel_asks_for_metrics(panel: dict[str, Any]) -> None:
     assert panel["targets"]
     for target in panel["targets"]:
         labels = require_metrics(target["expr"])
-        assert {*re.findall(r"{{(\w+)}}", target["legendFormat"])} <= labels
+        named = {*re.findall(r"{{(\w+)}}", target["legendFormat"])}
+        assert named <= labels
+        assert "cluster" in named or "stream" not in named
 
 
 def test_each_metric_is_on_the_dashboard() -> None:
