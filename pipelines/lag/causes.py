@@ -6,6 +6,7 @@ the cause. A stage that keeps up does not come near their limits.
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from statistics import mean, median
 from typing import Final
 
@@ -19,8 +20,10 @@ _STEPS: Final = 2
 _SLACK_S: Final = 10.0
 # A process that lives writes its file twice a minute.
 _WRITTEN_S: Final = 120.0
-# Of the time for which Kafka keeps a record.
+# Of the time for which Kafka keeps a record: what must be left of it; and after how much of it a scheduler's
+# next run is overdue, however long the runs before were apart.
 _LEFT_SHARE: Final = 0.25
+_OVERDUE_SHARE: Final = 0.6
 _GC_SHARE: Final = 0.2
 _SOURCE_SHARE: Final = 0.5
 _SOURCE_S: Final = 1.0
@@ -53,10 +56,9 @@ def diagnose(facts: StageFacts) -> Diagnosis:
     diagnosis = next((each for rule in _RULES if (each := rule(facts))), None)
     if diagnosis is None:
         diagnosis = Diagnosis("unknown", (_records_left(facts),), 0.0, "read_log")
-    danger = _retention(facts)
-    if danger and diagnosis.cause != "retention":
-        return replace(diagnosis, symptoms=(*diagnosis.symptoms, *danger.symptoms))
-    return diagnosis
+    if diagnosis.cause == "retention":
+        return diagnosis
+    return replace(diagnosis, symptoms=(*diagnosis.symptoms, *_endangered(facts)))
 
 
 def _symptom(kind: SymptomKind, **figures: Figure) -> Symptom:
@@ -113,8 +115,8 @@ def _failed(facts: StageFacts) -> Diagnosis | None:
     stream = facts.stream
     if stream is None or stream.failure is None:
         return None
-    ago_s = (facts.at - (stream.ended_at or stream.written_at)).total_seconds()
-    symptoms = (_symptom("run_ended", ago_s=ago_s), _symptom("run_failed", failure=stream.failure))
+    ended = _run_ended(facts, stream.ended_at or stream.written_at)
+    symptoms = (ended, _symptom("run_failed", failure=stream.failure))
     return Diagnosis("stopped", symptoms, 1.0, "fix_and_start")
 
 
@@ -139,9 +141,7 @@ def _stuck(facts: StageFacts) -> Diagnosis | None:
 
 
 def _not_behind(facts: StageFacts) -> Diagnosis | None:
-    behind = facts.behind_s
-    # A micro-batch that takes longer than the trigger interval is itself a reason to be behind.
-    tolerance = _STEPS * (facts.step_s + min(facts.usual_s, facts.step_s)) + _SLACK_S
+    behind, tolerance = facts.behind_s, _tolerance(facts)
     if behind is None or behind > tolerance or any(each.hidden for each in facts.partitions):
         return None
     if facts.health and facts.health.offline:
@@ -153,12 +153,23 @@ def _not_behind(facts: StageFacts) -> Diagnosis | None:
     return Diagnosis("none", (_symptom("keeps_up", behind_s=behind, usual_s=tolerance),), 1.0)
 
 
+def _tolerance(facts: StageFacts) -> float:
+    """Return how old the oldest unprocessed record of a stage that keeps up may be, in seconds."""
+    # A micro-batch that takes longer than the trigger interval is itself a reason to be behind.
+    tolerance = _STEPS * (facts.step_s + min(facts.usual_s, facts.step_s)) + _SLACK_S
+    keeps = facts.health.retention_s if facts.health else None
+    return min(tolerance, _OVERDUE_SHARE * keeps) if facts.is_once and keeps is not None else tolerance
+
+
 def _ended(facts: StageFacts) -> Diagnosis | None:
     stream = facts.stream
     if stream is None or stream.ended_at is None:
         return None
-    ago_s = (facts.at - stream.ended_at).total_seconds()
-    return Diagnosis("stopped", (_symptom("run_ended", ago_s=ago_s),), 1.0, "start")
+    return Diagnosis("stopped", (_run_ended(facts, stream.ended_at),), 1.0, "start")
+
+
+def _run_ended(facts: StageFacts, ended_at: datetime) -> Symptom:
+    return _symptom("run_ended", ago_s=(facts.at - ended_at).total_seconds())
 
 
 def _never_ran(facts: StageFacts) -> Diagnosis | None:
@@ -183,17 +194,26 @@ def _open_transaction(facts: StageFacts) -> Diagnosis | None:
 
 
 def _retention(facts: StageFacts) -> Diagnosis | None:
+    danger = _endangered(facts)
+    if not danger:
+        return None
+    ended_at = facts.stream.ended_at if facts.stream else None
+    ended = (_run_ended(facts, ended_at),) if ended_at else ()
+    return Diagnosis("retention", (*danger, *ended), 0.9, "raise_retention")
+
+
+def _endangered(facts: StageFacts) -> tuple[Symptom, ...]:
+    """Return that Kafka is about to delete unread records; empty if it is not."""
     keeps = facts.health.retention_s if facts.health else None
     endangered = [each for each in facts.partitions if keeps is not None and _is_endangered(each, keeps)]
     if not endangered:
-        return None
+        return ()
     worst = min(endangered, key=lambda each: each.retention_s or 0.0)
     catch_up = worst.catch_up_s
-    symptoms = (
+    return (
         _symptom("soon_deleted", partition=worst.partition, deleted_s=worst.retention_s or 0.0),
         _symptom("read_in", read_s=catch_up) if catch_up else _symptom("no_catch_up"),
     )
-    return Diagnosis("retention", symptoms, 0.9, "raise_retention")
 
 
 def _is_endangered(lag: PartitionLag, keeps_s: float) -> bool:
@@ -335,9 +355,10 @@ _RULES: Final[tuple[Callable[[StageFacts], Diagnosis | None], ...]] = (
     _died,
     _stuck,
     _never_ran,
+    # What is usual between two runs of a scheduler may be more than Kafka waits for.
+    _retention,
     _not_behind,
     _ended,
-    _retention,
     _kafka,
     _open_transaction,
     _executors,

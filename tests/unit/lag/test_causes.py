@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from pipelines.config.streams import STREAMS, Query
+from pipelines.lag.alerts import status_of
 from pipelines.lag.causes import diagnose
 from pipelines.lag.diagnosis import LagCause, Symptom
 from pipelines.lag.stage_facts import PartitionLag, StageFacts, TopicHealth
@@ -365,6 +366,47 @@ def test_between_runs_of_a_scheduler_nothing_is_behind_and_a_late_one_is_to_be_r
     stage.partitions(lambda lag: replace(lag, behind_s=7_200.0))
     found = diagnose(stage.facts)
     assert (found.cause, found.advice) == ("stopped", "start")
+
+
+def once(stage: Stage, each: timedelta, since: timedelta, keeps: timedelta) -> None:
+    """Lets runs with `--once` begin so far apart, the last one so long ago, of records kept for so long."""
+    began, behind_s = NOW - since, since.total_seconds()
+    stage.stream(trigger_s=0.0, started_at=began, previous_at=began - each, ended_at=began)
+    left = max((keeps - since).total_seconds(), 0.0)
+    stage.partitions(lambda lag: replace(lag, behind_s=behind_s, rate_out=0.0, retention_s=left))
+    stage.change(health=TopicHealth(retention_s=keeps.total_seconds()))
+
+
+@pytest.mark.parametrize(
+    ("each", "since", "keeps"),
+    [
+        (timedelta(days=7.1), timedelta(days=6.8), timedelta(days=7)),
+        (timedelta(days=1), timedelta(days=1.6), timedelta(days=2)),
+        (timedelta(days=1), timedelta(days=2), timedelta(days=2)),
+    ],
+)
+def test_a_scheduler_that_fails_is_told_before_kafka_deletes_what_is_unread(
+    each: timedelta, since: timedelta, keeps: timedelta
+) -> None:
+    stage = Stage(1)
+    once(stage, each, since, keeps)
+    found = diagnose(stage.facts)
+    assert (found.cause, found.advice) == ("retention", "raise_retention")
+    assert [each.kind for each in found.symptoms] == ["soon_deleted", "no_catch_up", "run_ended"]
+    assert status_of(found.cause) == "bad"
+
+
+def test_one_long_gap_between_runs_does_not_make_the_next_one_usual() -> None:
+    stage = Stage(1)
+    once(stage, timedelta(days=7.1), timedelta(days=5), timedelta(days=7))
+    found = diagnose(stage.facts)
+    assert (found.cause, found.advice) == ("stopped", "start")
+
+
+def test_a_run_in_each_half_of_what_kafka_keeps_may_be_a_little_late() -> None:
+    stage = Stage(1)
+    once(stage, timedelta(days=1), timedelta(days=1.1), timedelta(days=2))
+    assert cause_of(stage) == "none"
 
 
 def test_a_replica_that_is_not_in_sync_alone_slows_no_reader() -> None:
