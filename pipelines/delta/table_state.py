@@ -94,6 +94,15 @@ def last_commit_at(spark: SparkSession, path: str) -> datetime | None:
     return datetime.fromtimestamp(row["at"] / 1000, UTC) if row else None
 
 
+def filled_since(spark: SparkSession, path: str) -> datetime | None:
+    """Return when a table was made, if it has files, and so rows or had them; None if it has none."""
+    if not exists(spark, path):
+        return None
+    made = F.unix_millis("createdAt").alias("at")
+    row = DeltaTable.forPath(spark, path).detail().where("numFiles > 0").select(made).first()
+    return datetime.fromtimestamp(row["at"] / 1000, UTC) if row and row["at"] is not None else None
+
+
 @dataclass(frozen=True)
 class StreamCommit(Commit):
     """A commit, as in a table's history, and what the query that made it notes.

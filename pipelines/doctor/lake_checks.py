@@ -1,15 +1,16 @@
 """Checks of the lake: its store, its tables and checkpoints, what nightly runs decided, and the data."""
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from pipelines.config.commands import command
 from pipelines.config.streams import STREAMS, Query
 from pipelines.doctor.check_list import CheckRegistrar
 from pipelines.doctor.findings import Finding
-from pipelines.doctor.pipeline_facts import PipelineFacts, StreamFacts
+from pipelines.doctor.pipeline_facts import NightFacts, PipelineFacts, StreamFacts
 from pipelines.durations import about, format_interval
+from pipelines.spark.stream_progress import StreamProgress
 
 _STORE: Final = "The store of the lake"
 _FIT: Final = "A table and its checkpoint do not match"
@@ -182,6 +183,71 @@ def _failure(stream: StreamFacts) -> str | None:
 
 
 @_STREAMS.check(
+    "streams_are_at_work",
+    "Is the process of each stream that has not ended there?",
+    "warning",
+    "A stream does not answer",
+)
+def _streams_are_at_work(facts: PipelineFacts) -> Iterator[Finding]:
+    for query, stream in (facts.streams or {}).items():
+        if stream.progress and (ago := _dead_s(stream, facts.at)) is not None:
+            said = "has not said that it ended"
+            why = f"is gone, and {said}; it" if stream.is_alive is False else f"{said}, and"
+            once = () if stream.progress.trigger_s else ("--once",)
+            start = command(facts.config, STREAMS[query].job, *once)
+            yield Finding(
+                "warning",
+                f"{STREAMS[query].job}: {_process(stream.progress)} {why} last wrote {about(ago)} ago",
+                "a process that lives, and writes its figures twice a minute; who is killed, as when memory"
+                " runs out, leaves no word",
+                f"unless it runs, find out what killed it, and start it: {start}",
+            )
+
+
+def _dead_s(stream: StreamFacts, at: datetime) -> float | None:
+    """Return for how many seconds a stream whose process is gone, or seems to be, has written nothing."""
+    progress = stream.progress
+    # Of one that was started since, and refused, that is told.
+    if progress is None or stream.refusal or stream.is_alive:
+        return None
+    unwritten = progress.unwritten_s(at)
+    if unwritten is None or (stream.is_alive is None and unwritten <= progress.patience_s):
+        return None
+    return unwritten
+
+
+def _process(progress: StreamProgress) -> str:
+    return f"process {progress.pid} on {progress.host}"
+
+
+@_STREAMS.check(
+    "streams_move",
+    "Has a task or a micro-batch of each stream that lives ended lately?",
+    "warning",
+    "A stream is stuck",
+)
+def _streams_move(facts: PipelineFacts) -> Iterator[Finding]:
+    for query, stream in (facts.streams or {}).items():
+        progress = stream.progress
+        silent = progress.stuck_s(facts.at) if progress else None
+        if progress is None or silent is None or not _lives(stream, facts.at):
+            continue
+        yield Finding(
+            "warning",
+            f"{STREAMS[query].job}: {_process(progress)} lives, and no task and no micro-batch has ended for"
+            f" {about(silent)}",
+            f"a sign within {about(progress.patience_s)}, unless a task takes longer",
+            "look at its log; if nothing moves, stop it and start it again",
+        )
+
+
+def _lives(stream: StreamFacts, at: datetime) -> bool:
+    return bool(stream.is_alive) or (
+        stream.is_alive is None and stream.progress is not None and stream.progress.unwritten_s(at) is None
+    )
+
+
+@_STREAMS.check(
     "poll_interval_outlasts_batches",
     "Is max.poll.interval.ms longer than the micro-batches?",
     "warning",
@@ -229,17 +295,25 @@ def _days_are_certified(facts: PipelineFacts) -> Iterator[Finding]:
 
 @_NIGHTS.check("nights_run", "Has a nightly run decided within 60 hours?", "warning", "No day is certified")
 def _nights_run(facts: PipelineFacts) -> Iterator[Finding]:
-    nights = facts.nights
-    if nights is None or nights.decided_at is None or nights.bronze_at is None:
-        return
-    since = facts.at - nights.decided_at
-    if since > NO_NIGHT and nights.bronze_at > nights.decided_at:
+    if facts.nights and (why := _no_night(facts.nights, facts.at)):
         yield Finding(
             "warning",
-            f"the last verdict was given {about(since.total_seconds())} ago, and bronze has more records",
+            why,
             "a verdict each night",
             f"see what the scheduler says; start a run: {command(facts.config, 'nightly_batch')}",
         )
+
+
+def _no_night(nights: NightFacts, at: datetime) -> str | None:
+    """Return what shows that no nightly run decides; None if one does, or there is nothing to decide on."""
+    if nights.decided_at is None:
+        since = at - nights.bronze_since if nights.bronze_since else timedelta()
+        had = f"bronze has had a table with records for {about(since.total_seconds())}"
+        return f"no verdict was ever given, and {had}" if since > NO_NIGHT else None
+    since = at - nights.decided_at
+    if since <= NO_NIGHT or nights.bronze_at is None or nights.bronze_at <= nights.decided_at:
+        return None
+    return f"the last verdict was given {about(since.total_seconds())} ago, and bronze has more records"
 
 
 @CheckRegistrar("data", ("streams", "nights")).check(

@@ -72,12 +72,14 @@ class StreamFacts:
         progress: The figures of its newest run; None if it has left none.
         refusal: Why its last start was refused, if no run was at work since.
         read_until: Of ingest, the first offset of each partition that it has not read.
+        is_alive: Whether the process of that run is there; None where that cannot be seen from here.
     """
 
     has_begun: bool = False
     progress: StreamProgress | None = None
     refusal: Refusal | None = None
     read_until: Mapping[int, int] = field(default_factory=dict)
+    is_alive: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,8 @@ class NightFacts:
         late: Events of the certified days that the last month has decided on which came too late for the
             speed layer.
         rows: All events of these days.
+        bronze_since: When the table of bronze was made, if it has records; asked for only as long as there is
+            no verdict.
     """
 
     failed: tuple[date, ...] = ()
@@ -143,6 +147,7 @@ class NightFacts:
     bronze_at: datetime | None = None
     late: int = 0
     rows: int = 0
+    bronze_since: datetime | None = None
 
 
 @dataclass(frozen=True)

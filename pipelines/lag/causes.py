@@ -13,13 +13,11 @@ from typing import Final
 from pipelines.lag.diagnosis import Advice, Diagnosis, Figure, Symptom, SymptomKind
 from pipelines.lag.phases import Phase, longest_phase
 from pipelines.lag.stage_facts import PartitionLag, StageFacts
-from pipelines.spark.stream_progress import BatchFigures, TaskFigures
+from pipelines.spark.stream_progress import WRITTEN_S, BatchFigures, TaskFigures
 
 # What came since the last two steps of a stage is not behind.
 _STEPS: Final = 2
 _SLACK_S: Final = 10.0
-# A process that lives writes its file twice a minute.
-_WRITTEN_S: Final = 120.0
 # Of the time for which Kafka keeps a record: what must be left of it; and after how much of it a scheduler's
 # next run is overdue, however long the runs before were apart.
 _LEFT_SHARE: Final = 0.25
@@ -122,10 +120,8 @@ def _failed(facts: StageFacts) -> Diagnosis | None:
 
 def _died(facts: StageFacts) -> Diagnosis | None:
     stream = facts.stream
-    if stream is None or stream.ended_at is not None:
-        return None
-    silent = (facts.at - stream.written_at).total_seconds()
-    if silent <= _WRITTEN_S or facts.is_alive:
+    silent = stream.unwritten_s(facts.at) if stream else None
+    if stream is None or silent is None or facts.is_alive:
         return None
     silence = _symptom("process_silent", process=stream.pid, host=stream.host, ago_s=silent)
     gone = (_symptom("process_gone"),) if facts.is_alive is False else ()
@@ -133,8 +129,7 @@ def _died(facts: StageFacts) -> Diagnosis | None:
 
 
 def _stuck(facts: StageFacts) -> Diagnosis | None:
-    stream = facts.stream
-    silent = stream.silent_s(facts.at) if stream and stream.ended_at is None else None
+    silent = facts.stream.stuck_s(facts.at) if facts.stream else None
     if silent is None:
         return None
     return Diagnosis("stuck", (_symptom("nothing_ended", for_s=silent),), 0.9, "restart_if_stuck")
@@ -178,7 +173,7 @@ def _never_ran(facts: StageFacts) -> Diagnosis | None:
     if facts.planned_at is None:
         return Diagnosis("stopped", (_symptom("never_ran"),), 1.0, "start")
     since = (facts.at - facts.planned_at).total_seconds()
-    if since <= _WRITTEN_S or not facts.records:
+    if since <= WRITTEN_S or not facts.records:
         return None
     symptoms = (_symptom("no_figures"), _symptom("micro_batch_planned", ago_s=since))
     return Diagnosis("stopped", symptoms, 0.5, "start_if_not_running")

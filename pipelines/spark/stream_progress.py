@@ -23,7 +23,10 @@ from pipelines.spark.files import HadoopFile
 
 KEPT: Final = 60
 
-# Longer than one task takes.
+WRITTEN_S: Final = 120.0
+"""After how many seconds its file says that a run may be gone: one that lives writes it twice a minute."""
+
+# Longer than one task takes, mostly.
 _SILENT_S: Final = 300.0
 # Spark's names of what a micro-batch spends its time on (`ProgressReporter`).
 _PHASES: Final = {
@@ -156,7 +159,24 @@ class StreamProgress:
         That there was nothing to do is said once in a trigger interval.
         """
         silent = (now - self.seen_at).total_seconds()
-        return silent if silent > _SILENT_S + 2 * self.trigger_s else None
+        return silent if silent > self.patience_s else None
+
+    @property
+    def patience_s(self) -> float:
+        """For how many seconds it may give no sign that it moves."""
+        return _SILENT_S + 2 * self.trigger_s
+
+    def stuck_s(self, now: datetime) -> float | None:
+        """Return `silent_s` of a run that has not ended; None of one that has."""
+        return None if self.ended_at is not None else self.silent_s(now)
+
+    def unwritten_s(self, now: datetime) -> float | None:
+        """Return for how many seconds a run has written nothing; None if it has ended, or it is not too long.
+
+        Unless it is known to live, its process may have been killed: who is killed leaves no word.
+        """
+        since = (now - self.written_at).total_seconds()
+        return since if self.ended_at is None and since > WRITTEN_S else None
 
     def is_alive(self) -> bool | None:
         """Return whether the process of the run is there; None where that cannot be seen from here."""

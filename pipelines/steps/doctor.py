@@ -115,6 +115,8 @@ class _Asked:
     """The parts that were asked for."""
 
     def __init__(self) -> None:
+        # What passes while others are asked makes nobody late.
+        self._at = datetime.now(UTC)
         self.failures = dict[Part, Failure]()
         self._parts = dict[Part, Any]()
         self._left_out = set[Part]()
@@ -152,7 +154,7 @@ class _Asked:
     def of(self, config: PipelineConfig) -> PipelineFacts:
         """Return all that is known."""
         parts: Mapping[str, Any] = {part: found for part, found in self._parts.items() if found is not None}
-        return PipelineFacts(config, datetime.now(UTC), self.failures, frozenset(self._left_out), **parts)
+        return PipelineFacts(config, self._at, self.failures, frozenset(self._left_out), **parts)
 
 
 def within(limit: timedelta, ask: Callable[[], object]) -> object:

@@ -12,7 +12,7 @@ from pipelines.delta.event_tables import require_same_days, require_same_dedup
 from pipelines.delta.reader_position_check import require_not_read_ahead
 from pipelines.delta.record_tables import topic_of_bronze
 from pipelines.delta.stream_check import check_ingest, check_speed
-from pipelines.delta.table_state import last_commit_at
+from pipelines.delta.table_state import filled_since, last_commit_at
 from pipelines.delta.tables import exists
 from pipelines.delta.transaction_numbers import damaged_commits
 from pipelines.doctor.pipeline_facts import (
@@ -97,6 +97,7 @@ def _stream(pipeline: Pipeline, query: Query) -> StreamFacts:
         progress,
         read_refusal(pipeline.spark, checkpoint, progress),
         read_until(pipeline) if query == "ingest" else {},
+        progress.is_alive() if progress else None,
     )
 
 
@@ -151,12 +152,14 @@ def night_facts(pipeline: Pipeline) -> NightFacts:
         # Verdicts are gone, which `table_facts` tells.
         return NightFacts()
     recent = [each for each in newest if each.status == "certified" and _is_recent(each)]
+    spark, bronze = pipeline.spark, pipeline.table("bronze")
     return NightFacts(
         tuple(each.day for each in newest if each.status != "certified"),
         max((each.decided_at.astimezone(UTC) for each in newest), default=None),
-        last_commit_at(pipeline.spark, pipeline.table("bronze")),
+        last_commit_at(spark, bronze),
         sum(each.late for each in recent),
         sum(each.rows for each in recent),
+        None if newest else filled_since(spark, bronze),
     )
 
 

@@ -1,123 +1,45 @@
-"""Facts of a sound pipeline, and for each check of doctor facts of which it finds something."""
+"""For each check of doctor facts of which it finds something, and facts that are near and sound."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from typing import Any, get_args
 
-from pipelines.config.loader import load_config
 from pipelines.doctor.findings import FindingSeverity
 from pipelines.doctor.pipeline_facts import (
-    Failure,
     LatenessFacts,
     LeaseFacts,
     NightFacts,
-    OutputFacts,
     Part,
     PipelineFacts,
     RuntimeFacts,
     StreamFacts,
-    TableFacts,
     TopicFacts,
 )
-from pipelines.kafka.topic_state import TopicState
-from pipelines.publishing.cluster_advice import ClusterFacts
-from pipelines.racks.topology import Partition, TopicReplicas
+from pipelines.racks.topology import Partition
 from pipelines.spark.log_store import StoreProbe
-from pipelines.spark.stream_progress import BatchFigures, Refusal, StreamProgress
-
-NOW = datetime(2026, 1, 2, 3, tzinfo=UTC)
-HOUR, DAY = timedelta(hours=1), timedelta(days=1)
-AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-SETTINGS = ("publish.topic=out", "publish.slots=2", "quarantine.dead_letter_topic=broken")
-TOPIC = TopicState(
-    "flights",
-    "id",
-    {
-        "cleanup.policy": "delete",
-        "max.message.bytes": "1048588",
-        "message.timestamp.type": "CreateTime",
-        "min.insync.replicas": "2",
-        "retention.bytes": "-1",
-        "retention.ms": str(7 * 86_400_000),
-        "unclean.leader.election.enable": "false",
-    },
-    frozenset({"DESCRIBE", "READ"}),
-    {0: 10, 1: 0},
-    {0: 100, 1: 50},
-)
-RACKED = TopicReplicas(
-    "flights",
-    {1: "a", 2: "b", 3: "c"},
-    dict.fromkeys((1, 2, 3), AWARE),
-    tuple(Partition(n, 1 + n, (1, 2, 3), (1, 2, 3), 1) for n in range(2)),
-)
-
-
-def run(query: Any, *seconds: float, late: int = 0, **changes: Any) -> StreamProgress:
-    batches = tuple(BatchFigures(n, NOW, each, 1_000, late=late) for n, each in enumerate(seconds))
-    written = StreamProgress(query, "host", 7, NOW - HOUR, NOW, NOW, 10.0, batches=batches)
-    return replace(written, **changes)
-
-
-STREAMS: dict[Any, StreamFacts] = {
-    "ingest": StreamFacts(True, run("ingest", 2, 3), None, {0: 60, 1: 50}),
-    "speed": StreamFacts(True, run("speed", 2, 3)),
-    "publish": StreamFacts(True, run("publish", 2, 3)),
-}
-SOUND = PipelineFacts(
-    load_config("flights", environ={}, settings=SETTINGS),
+from pipelines.spark.stream_progress import Refusal
+from tests.support.doctor_facts import (
+    DAY,
+    HOUR,
     NOW,
-    runtime=RuntimeFacts("Java 17"),
-    topic=TopicFacts(TOPIC, RACKED),
-    dead_letters=replace(TOPIC, name="broken", settings={**TOPIC.settings, "max.message.bytes": "1050636"}),
-    store=StoreProbe(takes_over=False, is_clean=True, skew=timedelta(seconds=-1)),
-    streams=STREAMS,
-    logs=(),
-    tables=TableFacts("id", is_as_certified=True),
-    nights=NightFacts((), NOW - 20 * HOUR, NOW, 5, 1_000),
-    lateness=LatenessFacts(1_000, 10, HOUR),
-    output=OutputFacts(ClusterFacts(3, {}, {}, {}, partitions=2, max_message_bytes=1_048_588)),
+    RACKED,
+    SOUND,
+    STREAMS,
+    TOPIC,
+    configured,
+    described,
+    failed,
+    kept,
+    replicated,
+    run,
+    stream,
+    tables,
 )
-
-
-def configured(*settings: str, **changes: Any) -> PipelineFacts:
-    """A sound pipeline with other settings."""
-    # By publishing what is sound otherwise, a setting that is refused at once is not what is tried here.
-    config = load_config("flights", environ={}, settings=(*SETTINGS, *settings))
-    return replace(SOUND, config=config, **changes)
-
-
-def kept(**changes: str) -> PipelineFacts:
-    """A topic with other settings, their names with underscores."""
-    names = {name.replace("_", "."): value for name, value in changes.items()}
-    return described(settings={**TOPIC.settings, **names})
-
-
-def described(**changes: Any) -> PipelineFacts:
-    return replace(SOUND, topic=TopicFacts(replace(TOPIC, **changes), RACKED))
-
-
-def replicated(*partitions: Partition, racks: Mapping[int, str | None] = RACKED.racks) -> PipelineFacts:
-    return replace(SOUND, topic=TopicFacts(TOPIC, replace(RACKED, partitions=partitions, racks=racks)))
-
-
-def stream(query: Any, facts: StreamFacts) -> PipelineFacts:
-    return replace(SOUND, streams={**STREAMS, query: facts})
-
-
-def tables(**changes: Any) -> PipelineFacts:
-    return replace(SOUND, tables=replace(TableFacts("id", is_as_certified=True), **changes))
-
-
-def failed(part: Part) -> PipelineFacts:
-    # Of the session there are no facts.
-    lost: dict[str, Any] = {part: None} if hasattr(SOUND, part) else {}
-    return replace(SOUND, failures={part: Failure("it does not answer")}, **lost)
-
 
 LEASE = LeaseFacts("run", "host", 7, NOW - HOUR, NOW + HOUR, is_gone=True)
 ONCE: dict[str, Any] = {"trigger_s": 0.0, "ended_at": NOW}
+KILLED = run("ingest", written_at=NOW - timedelta(minutes=3))
+STUCK = run("publish", seen_at=NOW - timedelta(minutes=9))
 
 
 @dataclass(frozen=True)
@@ -405,6 +327,51 @@ CASES = [
         "refused: no such topic",
     ),
     Case(
+        "streams_are_at_work",
+        "warning",
+        stream("ingest", StreamFacts(True, KILLED, is_alive=False)),
+        "ingest_stream: process 7 on host is gone, and has not said that it ended; it last wrote 3 min ago",
+        stream("ingest", StreamFacts(True, KILLED, is_alive=True)),
+    ),
+    # On another machine nobody sees whether it lives: it writes twice a minute, if it can.
+    Case(
+        "streams_are_at_work",
+        "warning",
+        stream("ingest", StreamFacts(True, replace(KILLED, written_at=NOW - timedelta(seconds=321)))),
+        "ingest_stream: process 7 on host has not said that it ended, and last wrote 5 min ago",
+        stream("ingest", StreamFacts(True, replace(KILLED, written_at=NOW - timedelta(seconds=319)))),
+    ),
+    Case(
+        "streams_are_at_work",
+        "warning",
+        stream("ingest", StreamFacts(True, replace(KILLED, trigger_s=0.0), is_alive=False)),
+        "is gone",
+        # Why the next start was refused is told already.
+        stream("ingest", StreamFacts(True, KILLED, Refusal(NOW, "no such topic", NOW), is_alive=False)),
+    ),
+    Case(
+        "streams_are_at_work",
+        "warning",
+        stream("speed", StreamFacts(True, run("speed", written_at=NOW - DAY), is_alive=False)),
+        "speed_stream: process 7 on host is gone",
+        stream("speed", StreamFacts(True, run("speed", written_at=NOW - DAY, ended_at=NOW - DAY))),
+    ),
+    Case(
+        "streams_move",
+        "warning",
+        stream("publish", StreamFacts(True, STUCK, is_alive=True)),
+        "publish_stream: process 7 on host lives, and no task and no micro-batch has ended for 9 min",
+        stream("publish", StreamFacts(True, replace(STUCK, ended_at=NOW))),
+    ),
+    Case(
+        "streams_move",
+        "warning",
+        stream("publish", StreamFacts(True, STUCK)),
+        "for 9 min",
+        # A micro-batch each hour.
+        stream("publish", StreamFacts(True, replace(STUCK, trigger_s=3_600.0))),
+    ),
+    Case(
         "poll_interval_outlasts_batches",
         "warning",
         configured(
@@ -426,6 +393,13 @@ CASES = [
         replace(SOUND, nights=NightFacts((), NOW - 61 * HOUR, NOW)),
         "2.5 d ago",
         replace(SOUND, nights=NightFacts((), NOW - 61 * HOUR, NOW - 62 * HOUR)),
+    ),
+    Case(
+        "nights_run",
+        "warning",
+        replace(SOUND, nights=NightFacts((), None, NOW, bronze_since=NOW - 61 * HOUR)),
+        "no verdict was ever given, and bronze has had a table with records for 2.5 d",
+        replace(SOUND, nights=NightFacts((), None, NOW, bronze_since=NOW - 59 * HOUR)),
     ),
     Case(
         "watermark_covers_lateness",

@@ -11,9 +11,11 @@ from pipelines.doctor.findings import FindingSeverity
 from pipelines.doctor.pipeline_facts import (
     Part,
     PipelineFacts,
+    StreamFacts,
     TableFacts,
 )
-from tests.support.doctor_cases import CASES, SOUND, Case, configured, failed, kept
+from tests.support.doctor_cases import CASES, Case
+from tests.support.doctor_facts import HOUR, NOW, SOUND, STREAMS, configured, failed, kept, run
 
 
 def result(check: str, facts: PipelineFacts) -> CheckResult:
@@ -81,6 +83,26 @@ def test_a_check_is_skipped_where_what_it_needs_has_failed_or_was_left_out_for_t
     plain = replace(SOUND, dead_letters=None, output=None)
     statuses = {each.check.name: each.status for each in run_checks(plain).results}
     assert statuses["dead_letters_fit"] == statuses["slots_have_partitions"] == "not_applicable"
+
+
+def test_who_starts_a_stream_that_was_killed_learns_with_which_options() -> None:
+    def fix(trigger_s: float) -> str:
+        gone = run("ingest", written_at=NOW - HOUR, trigger_s=trigger_s)
+        facts = replace(SOUND, streams={**STREAMS, "ingest": StreamFacts(True, gone, is_alive=False)})
+        (finding,) = result("streams_are_at_work", facts).findings
+        return finding.fix
+
+    assert fix(10.0).endswith("oncelake ingest_stream --pipeline flights")
+    assert fix(0.0).endswith("oncelake ingest_stream --pipeline flights --once")
+
+
+def test_a_stream_that_is_dead_is_not_called_stuck_as_well() -> None:
+    silent = run("ingest", written_at=NOW - HOUR, seen_at=NOW - HOUR)
+    for is_alive in (False, None):
+        stream = StreamFacts(True, silent, is_alive=is_alive)
+        found = replace(SOUND, streams={**STREAMS, "ingest": stream})
+        assert result("streams_are_at_work", found).findings
+        assert not result("streams_move", found).findings
 
 
 def test_the_gravest_findings_come_first_and_decide() -> None:

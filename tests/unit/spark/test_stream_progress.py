@@ -1,6 +1,13 @@
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
-from pipelines.spark.stream_progress import BatchFigures, StateFigures, micro_batch_of, progress_path
+from pipelines.spark.stream_progress import (
+    BatchFigures,
+    StateFigures,
+    StreamProgress,
+    micro_batch_of,
+    progress_path,
+)
 
 OF_SPEED = {
     "id": "6c9a1c5e-0d2f-4b53-8f0c-6d9f0e6f3a11",
@@ -53,6 +60,18 @@ def test_a_source_that_is_no_table_has_no_files_and_a_query_without_state_no_sta
     }
     found = micro_batch_of(report)
     assert (found.state, found.files_left, found.bytes_left) == (None, None, None)
+
+
+def test_a_run_that_has_ended_is_neither_dead_nor_stuck() -> None:
+    began = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    run = StreamProgress("speed", "host", 7, began, began, began, 10.0)
+    ended, later = replace(run, ended_at=began), began + timedelta(minutes=6)
+    assert (run.unwritten_s(later), run.stuck_s(later)) == (360, 360)
+    assert (ended.unwritten_s(later), ended.stuck_s(later)) == (None, None)
+    # It writes twice a minute, and may be silent for longer.
+    soon = began + timedelta(seconds=121)
+    assert (run.unwritten_s(soon), run.stuck_s(soon)) == (121, None)
+    assert run.unwritten_s(began + timedelta(seconds=120)) is None
 
 
 def test_the_file_lies_beside_the_checkpoint_and_not_in_it() -> None:

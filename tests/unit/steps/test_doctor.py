@@ -1,16 +1,20 @@
 """What is asked of a pipeline is asked within a limit, and not of a cluster that does not answer."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from threading import Event, current_thread
-from typing import get_args
+from time import sleep
+from types import SimpleNamespace
+from typing import Any, get_args
 
 import pytest
 
 from pipelines.config.loader import load_config
-from pipelines.doctor.pipeline_facts import Part
+from pipelines.doctor.pipeline_facts import NightFacts, Part
 from pipelines.errors import AuditFailed, ConfigError, InfrastructureError
+from pipelines.ledger.certifications import Verdict
 from pipelines.spark.pipeline import Pipeline
-from pipelines.steps.doctor import ChecksFailed, diagnose, probes, within
+from pipelines.steps.doctor import ChecksFailed, _Asked, diagnose, probes, within
+from pipelines.steps.probes import night_facts
 
 MINUTE = timedelta(minutes=1)
 
@@ -69,3 +73,31 @@ def test_a_session_that_does_not_start_is_one_finding_and_the_rest_is_skipped() 
     assert results["session_starts"].findings[0].found == "jars cannot be fetched"
     assert results["commits_are_whole"].status == results["put_if_absent"].status == "skipped"
     assert results["jars_are_whole"].status in ("passed", "found")
+
+
+def test_when_bronze_began_is_asked_only_as_long_as_no_night_has_decided(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, newest = list[str](), list[Verdict]()
+    made = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def since(_: object, path: str) -> datetime:
+        asked.append(path)
+        return made
+
+    pipeline: Any = SimpleNamespace(spark=None, table=str)
+    monkeypatch.setattr("pipelines.steps.probes.verdicts", lambda _: newest)
+    monkeypatch.setattr("pipelines.steps.probes.last_commit_at", lambda *_: made)
+    monkeypatch.setattr("pipelines.steps.probes.filled_since", since)
+    assert night_facts(pipeline) == NightFacts((), None, made, bronze_since=made)
+    newest.append(Verdict("p", made.date(), "failed", "run", 1, 1, 2, 2, 0, 0, 0, 0, 0, 2, made))
+    assert night_facts(pipeline) == NightFacts((made.date(),), made, made)
+    assert asked == ["bronze"]
+
+
+def test_what_passes_while_other_parts_are_asked_makes_no_stream_late() -> None:
+    before = datetime.now(UTC)
+    asked = _Asked()
+    after = datetime.now(UTC)
+    asked.ask("store", lambda: sleep(0.05), MINUTE)
+    assert before <= asked.of(load_config("flights", environ={})).at <= after
