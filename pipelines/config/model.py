@@ -236,7 +236,7 @@ class LagConfig(_Model):
 
 
 class MetricsConfig(_Model):
-    """What each stream shows of itself by HTTP: `/metrics` for Prometheus, and `/healthz`.
+    """What each stream shows of itself by HTTP: `/metrics` for Prometheus, `/healthz` and `/livez`.
 
     Attributes:
         port: First of three ports: `ingest_stream` listens on it, `speed_stream` on the next one,

@@ -39,7 +39,7 @@ def kubernetes_files(pods: Pods) -> list[DeploymentFile]:
     streams = [document for each in processes for document in _stream(pods, each)]
     racks = [_ZONES] if pods.rack_environment() else []
     ports = [port for each in processes if (port := pods.metrics_port(each))]
-    probes = "/healthz restarts a stream that is stuck." if ports else _NO_PROBES
+    probes = _PROBES if ports else _NO_PROBES
     return [
         base_file(pods),
         yaml_file("streams.yaml", [*SCALING, _ONE_EACH, probes, *racks], streams),
@@ -47,8 +47,13 @@ def kubernetes_files(pods: Pods) -> list[DeploymentFile]:
     ]
 
 
+_PROBES: Final = (
+    "The probe of /livez restarts a stream whose process does not answer. Do not probe /healthz: it is bad"
+    " while a single task takes long, and a stream that is killed begins its micro-batch anew. Alert on it"
+    " instead (OncelakeStreamStuck, or oncelake lag --alert)."
+)
 _NO_PROBES: Final = (
-    "No probes: set metrics.port, and metrics.host: 0.0.0.0, so that the kubelet can ask /healthz."
+    "No probes: set metrics.port, and metrics.host: 0.0.0.0, so that the kubelet can ask /livez."
 )
 _ONE_EACH: Final = (
     "Streams are StatefulSets with one replica, because a Deployment may start the next pod before the"
@@ -100,9 +105,9 @@ def _stream(pods: Pods, process: StreamProcess) -> list[Document]:
 
 
 def _probe(port: int) -> dict[str, Any]:
-    # A stream that starts has no server yet. It then answers 503 only after five minutes without a sign.
+    # A stream that starts has no server yet.
     return {
-        "httpGet": {"path": "/healthz", "port": port},
+        "httpGet": {"path": "/livez", "port": port},
         "initialDelaySeconds": 300,
         "periodSeconds": 60,
         "timeoutSeconds": 10,

@@ -1,4 +1,6 @@
-"""What a stream shows of itself by HTTP: `/metrics` for Prometheus, and `/healthz` for who restarts it.
+"""What a stream shows of itself by HTTP: `/metrics` for Prometheus, `/healthz` for people and their alerts.
+
+`/livez` is for what kills and restarts processes. A micro-batch that takes long would only begin anew.
 
 Format: https://prometheus.io/docs/instrumenting/exposition_formats/
 """
@@ -58,9 +60,11 @@ class StreamServer:
                     return exposition(environ, respond)
                 case "/healthz":
                     return _healthz(figures(), respond)
+                case "/livez":
+                    return _livez(figures(), respond)
                 case _:
                     respond("404 Not Found", [("Content-Type", "text/plain")])
-                    return [b"/metrics, /healthz\n"]
+                    return [b"/metrics, /healthz, /livez\n"]
 
         try:
             self._server = threading_server(host, port, answer)
@@ -88,7 +92,16 @@ def _healthz(progress: StreamProgress, respond: StartResponse) -> Iterable[bytes
     said: dict[str, Any] = {"status": "ok", "last_sign": progress.seen_at.isoformat(timespec="seconds")}
     if silent is not None:
         said |= {"status": "stuck", "silent_s": round(silent, 1)}
-    status = "200 OK" if silent is None else "503 Service Unavailable"
+    return _said(said, respond, is_good=silent is None)
+
+
+def _livez(progress: StreamProgress, respond: StartResponse) -> Iterable[bytes]:
+    lives = progress.ended_at is None
+    return _said({"status": "ok" if lives else "ended"}, respond, is_good=lives)
+
+
+def _said(said: Mapping[str, Any], respond: StartResponse, *, is_good: bool) -> Iterable[bytes]:
+    status = "200 OK" if is_good else "503 Service Unavailable"
     respond(status, [("Content-Type", "application/json")])
     return [json.dumps(said).encode() + b"\n"]
 

@@ -157,6 +157,17 @@ def test_health_is_bad_when_a_stream_is_silent_and_not_when_it_is_idle(served: S
     assert served.metrics()["oncelake_stream_healthy"] == 0
 
 
+def test_a_stream_lives_whatever_it_waits_for_until_it_has_ended(served: Served) -> None:
+    # A probe that kills a long micro-batch makes it begin anew, for ever.
+    served.progress = replace(RUNNING, seen_at=datetime.now(UTC) - timedelta(hours=6))
+    assert served.get("/healthz")[0] == 503
+    status, said = served.get("/livez")
+    assert (status, json.loads(said)["status"]) == (200, "ok")
+    served.progress = replace(served.progress, ended_at=datetime.now(UTC))
+    status, said = served.get("/livez")
+    assert (status, json.loads(said)["status"]) == (503, "ended")
+
+
 @pytest.mark.parametrize(
     ("trigger", "silent", "is_stuck"),
     [(10.0, 319, False), (10.0, 321, True), (3_600.0, 7_499, False), (3_600.0, 7_501, True)],
