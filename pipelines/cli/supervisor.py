@@ -100,7 +100,7 @@ def run_streams(
 ) -> NoReturn:
     """Run streams, and restart those that fail.
 
-    Runs the streams of one or more pipelines until SIGTERM or Ctrl-C.
+    Runs the streams of one or more pipelines until SIGTERM, SIGHUP or Ctrl-C.
     """
     if everything == bool(named):
         raise click.UsageError("name pipelines with --pipeline, or take all with --all: one of the two")
