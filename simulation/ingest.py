@@ -131,7 +131,7 @@ class ModelIngest:
 
     def first_began(self) -> Mapping[int, int]:
         """Return the offsets at which ingest first began, before resets."""
-        return {**(self.began() or {}), **noted_beginning(self.world.checkpoint.files())}
+        return {**(self.began() or {}), **noted_beginning(self.world.checkpoint.note, _CHECKPOINT)}
 
     def plan(self, batch: int) -> MicroBatchPlan | None:
         """Return the plan of a micro-batch; None if the checkpoint no longer has it, or not yet."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
 from operator import or_
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -28,6 +28,7 @@ from pipelines.spark.checkpoints import (
     first_micro_batch,
     first_offsets,
     has_begun,
+    note_beside,
     offsets_by_partition,
     query_files,
 )
@@ -154,7 +155,12 @@ class SparkIngestState:
 
     def first_began(self) -> Mapping[int, int]:
         """Return the offsets at which ingest first began, before resets; a partition may be unknown."""
-        return {**(self.began() or {}), **noted_beginning(self.files())}
+        return {**(self.began() or {}), **self.noted()}
+
+    def noted(self) -> dict[int, int]:
+        """Return the same as far as resets have noted it."""
+        note = note_beside(self.pipeline.spark, self._checkpoint)
+        return noted_beginning(note, self._checkpoint)
 
     def plan(self, batch: int) -> MicroBatchPlan | None:
         """Return the plan of a micro-batch; None if the checkpoint no longer has it, or not yet."""
@@ -207,9 +213,14 @@ class SparkIngestState:
         return self.pipeline.checkpoint("ingest")
 
 
-def noted_beginning(files: QueryFiles) -> dict[int, int]:
-    """Return the offsets at which ingest first began, as resets have noted; empty if there was none."""
-    return offsets_by_partition(str(files.note.get(BEGAN, "{}")), files.path)
+def noted_beginning(note: Mapping[str, Any], path: str) -> dict[int, int]:
+    """Return the offsets at which ingest first began, as resets have noted; empty if there was none.
+
+    Args:
+        note: What is noted beside the checkpoint.
+        path: Of the checkpoint, for messages.
+    """
+    return offsets_by_partition(str(note.get(BEGAN, "{}")), path)
 
 
 def _compared(pipeline: Pipeline, ranges: Mapping[int, range]) -> dict[int, RecordComparison]:

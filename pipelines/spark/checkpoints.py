@@ -54,9 +54,9 @@ def query_files(spark: SparkSession, path: str) -> QueryFiles:
     if metadata is None:
         # A damaged note is about a stream whose checkpoint was moved aside for that very reason.
         with suppress(SourceError):
-            return QueryFiles(path, None, 0, None, _note(spark, path))
+            return QueryFiles(path, None, 0, None, note_beside(spark, path))
         return QueryFiles(path, None, 0, None)
-    note = _note(spark, path)
+    note = note_beside(spark, path)
     following = max(_numbers(spark, f"{path}/commits"), default=-1) + 1
     planned = _numbers(spark, f"{path}/offsets")
     begun = following in planned
@@ -211,7 +211,12 @@ def _require_done(spark: SparkSession, path: str, batch: int, planned: set[int])
         )
 
 
-def _note(spark: SparkSession, path: str) -> Mapping[str, Any]:
+def note_beside(spark: SparkSession, path: str) -> Mapping[str, Any]:
+    """Return what we have written beside a checkpoint; empty if that is nothing.
+
+    Raises:
+        SourceError: It is damaged.
+    """
     noted = _text(spark, note_path(path))
     return {} if noted is None else note_in(noted, note_path(path))
 

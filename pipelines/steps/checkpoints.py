@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
@@ -12,7 +13,7 @@ from pipelines.delta.fenced_commits import claim
 from pipelines.delta.path_renaming import move_aside, timestamp_suffix
 from pipelines.delta.reset_fence import next_fence
 from pipelines.delta.tables import exists
-from pipelines.errors import InfrastructureError
+from pipelines.errors import InfrastructureError, SourceError
 from pipelines.kafka.ingest_position import Continuation, beginning, continuation
 from pipelines.kafka.ingest_state import SparkIngestState
 from pipelines.kafka.topics import find_topic
@@ -77,12 +78,26 @@ def _require_stopped(pipeline: Pipeline, query: LakeQuery) -> None:
         )
 
 
+@dataclass(frozen=True)
+class _IngestBefore(SparkIngestState):
+    """Ingest by a checkpoint that is moved aside, perhaps since a file of it is damaged."""
+
+    def first_began(self) -> Mapping[int, int]:
+        """Return what is known all the same."""
+        known: dict[int, int] = {}
+        with suppress(SourceError):
+            known |= self.began() or {}
+        with suppress(SourceError):
+            known |= self.noted()
+        return known
+
+
 def _reset_ingest(pipeline: Pipeline, run_id: str) -> CheckpointReset:
     spark = pipeline.spark
     topic = find_topic(spark, pipeline.config.kafka)
     # Ingest may then read again what a backfill, by the checkpoint of before, took for its own.
     with backfill_lease(pipeline, run_id):
-        ingest = SparkIngestState(pipeline, topic)
+        ingest = _IngestBefore(pipeline, topic)
         begins = continuation(ingest) if exists(spark, pipeline.table("bronze")) else None
         note = {BEGIN: "bronze"}
         if begins and (began := beginning(ingest, begins)):
