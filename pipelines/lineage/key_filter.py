@@ -1,6 +1,7 @@
 """A dedup key as people write it, `order.id=o-7`, as conditions in SQL."""
 
 import re
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -23,8 +24,9 @@ from pyspark.sql.types import (
 
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError
+from pipelines.formats.registered_formats import format_of
 from pipelines.records.decode import EVENT_DATE
-from pipelines.records.moments import DATE, TIMESTAMP
+from pipelines.records.moments import DATE, FINER, TIMESTAMP
 from pipelines.records.redaction import text_of
 from pipelines.schema_paths import flat
 from pipelines.sql import literal, name
@@ -34,6 +36,8 @@ _WHOLE: Final = re.compile(r"[+-]?\d{1,19}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EXACT: Final = Context(prec=100)
 _BITS: Final = {IntegerType: 32, LongType: 64}
+_FLOAT_DIGITS: Final = 9
+"""With so many digits each float is written as no other one."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,8 @@ def _part(contract: DataContract, path: str, value: str) -> AskedPart:
         return AskedPart(path, None, value)
     kind = flat(contract.schema)[path].dataType
     try:
-        return AskedPart(path, _typed(value, kind))
+        shortest = format_of(contract).has_shortest_doubles
+        return AskedPart(path, _typed(value, kind, sends_shortest=shortest))
     except (ValueError, OverflowError, InvalidOperation):
         got = "a value that does not fit" if contract.treatment(path) else repr(value)
         raise ConfigError(
@@ -117,11 +122,16 @@ def _part(contract: DataContract, path: str, value: str) -> AskedPart:
         ) from None
 
 
-def _typed(value: str, kind: DataType) -> str:
+def _typed(value: str, kind: DataType, *, sends_shortest: bool) -> str:
     """Return SQL for a value in a type of the contract.
 
+    Args:
+        value: The value as text.
+        kind: The type.
+        sends_shortest: See `ValueFormat.has_shortest_doubles`.
+
     Raises:
-        ValueError, OverflowError, InvalidOperation: It is no such value.
+        ValueError, OverflowError, InvalidOperation: It is none that the type holds exactly.
     """
     match kind:
         case StringType():
@@ -132,7 +142,8 @@ def _typed(value: str, kind: DataType) -> str:
         case DecimalType():
             sql = f"CAST({literal(_decimal(value, kind))} AS {kind.simpleString()})"
         case DoubleType() | FloatType():
-            sql = f"CAST({literal(_finite(value))} AS {kind.simpleString()})"
+            number = _floating(value, is_float=isinstance(kind, FloatType), sends_shortest=sends_shortest)
+            sql = f"CAST({literal(number)} AS {kind.simpleString()})"
         case BooleanType() if value in ("true", "false"):
             sql = value
         case DateType() if re.match(DATE, value):
@@ -144,11 +155,31 @@ def _typed(value: str, kind: DataType) -> str:
     return sql
 
 
-def _finite(value: str) -> float:
-    number = float(value)
+def _floating(value: str, *, is_float: bool, sends_shortest: bool) -> float:
+    """Return the floating-point number that stands for exactly a value, by the rule of the decoder.
+
+    It is `Numbers.isHeldExactly` in Java: a number that is sent is an event's key by the same rule.
+    """
+    number = _as_float(float(value)) if is_float else float(value)
     if not isfinite(number):
         raise ValueError(value)
+    is_written = abs(number) < 2.0 ** (24 if is_float else 53) or (sends_shortest and "E" in value)
+    held = Decimal(_shortest(number, is_float=is_float)) if is_written else Decimal(number)
+    if held != Decimal(value):
+        raise ValueError(value)
     return number
+
+
+def _as_float(number: float) -> float:
+    (rounded,) = struct.unpack("<f", struct.pack("<f", number))
+    return float(rounded)
+
+
+def _shortest(number: float, *, is_float: bool) -> str:
+    if not is_float:
+        return repr(number)
+    texts = (f"{number:.{digits}g}" for digits in range(1, _FLOAT_DIGITS))
+    return next((t for t in texts if _as_float(float(t)) == number), f"{number:.{_FLOAT_DIGITS}g}")
 
 
 def _whole(value: str, bits: int) -> int:
@@ -170,7 +201,7 @@ def _decimal(value: str, kind: DecimalType) -> str:
 def _microseconds(value: str) -> int:
     """Return microseconds since 1970 of an instant as records have it, or as reports show it (`… UTC`)."""
     text = re.sub(" UTC$", "Z", value)
-    if not re.match(TIMESTAMP, text):
+    if not re.match(TIMESTAMP, text) or re.search(FINER, text):
         raise ValueError(value)
     moment = datetime.fromisoformat(text)
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
@@ -184,13 +215,13 @@ def _expected(kind: DataType) -> str:
         case DecimalType():
             words = f"a number that fits decimal({kind.precision},{kind.scale})"
         case DoubleType() | FloatType():
-            words = "a number"
+            words = f"a number that {kind.simpleString()} holds exactly"
         case BooleanType():
             words = "true or false"
         case DateType():
             words = "a date such as 2013-01-01"
         case TimestampType():
-            words = "a timestamp such as 2013-01-01T10:15:00Z"
+            words = "a timestamp such as 2013-01-01T10:15:00Z, of whole microseconds"
         case _:
             words = "a text"
     return words

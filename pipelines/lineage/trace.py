@@ -3,11 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from pyspark.sql import DataFrame, Window
+from pyspark import SparkContext
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, DataType, DateType, StringType, TimestampType
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    StringType,
+    TimestampType,
+)
 
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import small_rows
@@ -17,7 +27,7 @@ from pipelines.lineage.key_filter import AskedPart
 from pipelines.records.decode import COORDINATES, ERROR, EVENT_DATE, ORIGIN, VALID
 from pipelines.records.dedup import KAFKA_ORDER, kept_copies_sql, neighbours, order_columns
 from pipelines.records.fingerprints import fingerprint
-from pipelines.records.moments import moment_of
+from pipelines.records.moments import FINER, moment_of
 from pipelines.records.redaction import leaves, text_of
 from pipelines.records.watermark import clock, moved_by, watermarks
 from pipelines.registry.wire_format import WireFormat
@@ -77,8 +87,10 @@ def records_and_watermarks(
     kinds = flat(contract.schema)
     parts = zip(contract.key_names, contract.key, strict=True)
     read = [(f"_asked_{n}", key, path) for n, (key, path) in enumerate(parts)]
-    document = format_of(contract).text(wire_format)
-    keys = (f"{_readable(document, path, kinds[path].dataType)} AS {column}" for column, _, path in read)
+    document = _Document(
+        format_of(contract).text(wire_format), sends_shortest=format_of(contract).has_shortest_doubles
+    )
+    keys = (_readable(document, path, kinds[path].dataType).alias(column) for column, _, path in read)
     column_of = {path: column for column, _, path in read}
     condition = " AND ".join(part.holds(contract, column_of[part.path]) for part in key_parts)
     columns = {key: column for column, key, _ in read}
@@ -90,7 +102,7 @@ def records_and_watermarks(
     record = ", ".join(f"{literal(column)}, {value}" for column, value in columns.items())
     moved = moved_by(by_clock, "_ingested_at", name(contract.event_time), clock(contract))
     return (
-        decoded.selectExpr("*", *keys)
+        decoded.select("*", *keys)
         .selectExpr(
             "_ingested_at",
             f"CASE WHEN NOT ({emptied}) AND {condition} THEN named_struct({record}) END AS {RECORD}",
@@ -221,21 +233,48 @@ def _facts(contract: DataContract) -> list[str]:
     ]
 
 
-def _readable(document: str | None, path: str, kind: DataType) -> str:
-    """Return SQL for a part of the key, also of a broken record, as far as it can be read in the document."""
-    if document is None:
-        return name(path)
-    at = literal("$" + "".join(f"['{part}']" for part in path.split(".")))
-    text = f"get_json_object({document}, {at})"
-    from_document = _from_text(text, kind)
-    return f"CASE WHEN {VALID} THEN {name(path)} ELSE coalesce({name(path)}, {from_document}) END"
+class _Document(NamedTuple):
+    """What a record has as its value.
+
+    Attributes:
+        text: SQL for its JSON text; None if values are no text.
+        sends_shortest: See `ValueFormat.has_shortest_doubles`.
+    """
+
+    text: str | None
+    sends_shortest: bool
+
+
+def _readable(document: _Document, path: str, kind: DataType) -> Column:
+    """Return a part of the key, also of a broken record, as far as it can be read in the document.
+
+    It is null where the type would round it: the rounded value is the key of another event.
+    """
+    if document.text is None:
+        return F.col(name(path))
+    match kind:
+        case DecimalType() | DoubleType() | FloatType():
+            sent = _number(document, document.text, path, kind).try_cast(kind)
+        case _:
+            at = literal("$" + "".join(f"['{part}']" for part in path.split(".")))
+            sent = F.expr(_from_text(f"get_json_object({document.text}, {at})", kind))
+    return F.when(F.col(VALID), F.col(name(path))).otherwise(F.coalesce(F.col(name(path)), sent))
+
+
+def _number(document: _Document, text: str, path: str, kind: DataType) -> Column:
+    """Return a number as it was sent; null where the type does not hold exactly it."""
+    jvm: Any = SparkContext._jvm
+    column = jvm.oncelake.decode.SentNumber.of(F.expr(text)._jc, path, kind.json(), document.sends_shortest)
+    return Column(column)
 
 
 def _from_text(text: str, kind: DataType) -> str:
     match kind:
         case StringType():
             return text
-        case TimestampType() | DateType():
+        case TimestampType():
+            return f"CASE WHEN NOT {text} RLIKE {literal(FINER)} THEN {moment_of(text, kind)} END"
+        case DateType():
             return moment_of(text, kind)
         case BooleanType():
             return f"CASE {text} WHEN 'true' THEN true WHEN 'false' THEN false END"

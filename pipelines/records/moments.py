@@ -11,6 +11,9 @@ _END: Final = r"(?![\s\S])"
 TIMESTAMP: Final = (
     rf"^\d{{4}}-\d{{2}}-\d{{2}}[T ]\d{{2}}:\d{{2}}(:\d{{2}}(\.\d{{1,9}})?)?(Z|[+-]\d{{2}}:?\d{{2}})?{_END}"
 )
+FINER: Final = r"[.][0-9]{6}[0-9]*[1-9]"
+"""What a timestamp has that Spark does not hold exactly: digits below a microsecond that are not 0."""
+
 DATE: Final = rf"^\d{{4}}-\d{{2}}-\d{{2}}{_END}"
 
 

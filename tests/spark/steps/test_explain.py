@@ -7,6 +7,8 @@ from datetime import timedelta
 from hashlib import sha256
 from typing import Any
 
+from pyspark.sql.types import DecimalType, DoubleType, FloatType, StructField, StructType
+
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import RowRule
 from pipelines.ledger.layer_samples import samples_of
@@ -145,3 +147,44 @@ def test_a_key_may_lie_in_an_object(make_lake: Callable[..., Lake], nested: Data
     nothing = ask(lake, "order.id=o-8")
     assert (nothing.records, nothing.keys) == ((), 0)
     assert nothing.searched.records == 3
+
+
+def test_a_record_whose_key_would_be_rounded_is_not_of_the_rounded_key(
+    make_lake: Callable[..., Lake], contract: DataContract
+) -> None:
+    """What is found may be forgotten: `price=1.01` must not find what was sent as 1.005."""
+    kinds = {"price": DecimalType(5, 2), "ratio": DoubleType(), "share": FloatType()}
+    parts = [StructField(column, kind, nullable=False) for column, kind in kinds.items()]
+    key = (*kinds, "scheduled_departure")
+    schema = StructType([*contract.schema, *parts])
+    lake = make_lake(contract=replace(contract, schema=schema, key=key, row_rules=(), conditions=()))
+
+    def sent(price: str = "1.01", ratio: str = "0.5", share: str = "0.25", fraction: str = "") -> bytes:
+        marked = flight(price=-1, ratio=-2, share=-3, scheduled_departure=f"2013-01-01T10:15:00{fraction}Z")
+        marks = {b'"price": -1': price, b'"ratio": -2': ratio, b'"share": -3': share}
+        for mark, value in marks.items():
+            assert mark in marked
+            marked = marked.replace(mark, mark[:9] + value.encode())
+        return marked
+
+    large, near, finer = "9007199254740993", "0.500000000000000001", ".0000001"
+    lake.ingest(
+        [
+            *(sent(), sent() + b" {}", sent('"1.01"', '"0.5"')),
+            *(sent(price="1.005"), sent(price='"1.005"'), sent(ratio=large), sent(ratio=near)),
+            *(sent(share="0.2500000001"), sent(fraction=finer)),
+            *(sent(price="1.005") + b" {}", sent(ratio=large) + b" {}", sent(fraction=finer) + b" {}"),
+            # Its first fault is another one.
+            sent(price="1.005").replace(b"1545", b'"x"'),
+        ]
+    )
+
+    def offsets(*given: str) -> list[int]:
+        return sorted(facts.offset for facts, _ in ask(lake, *given).records)
+
+    moment = "scheduled_departure=2013-01-01T10:15:00Z"
+    assert offsets("price=1.01", "ratio=0.5", "share=0.25", moment) == [0, 1, 2]
+    assert offsets("ratio=9007199254740992") == []
+    # Parts that can be read find a record whose other parts cannot be.
+    assert offsets("price=1.01") == [0, 1, 2, 5, 6, 7, 8, 10, 11]
+    assert offsets("ratio=0.5", moment) == [0, 1, 2, 3, 4, 7, 9, 12]

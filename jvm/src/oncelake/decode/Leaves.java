@@ -44,7 +44,7 @@ final class Leaves {
         return null;
       }
       if (isKey() && Moments.isFiner(text)) {
-        inexactKey(faults, text);
+        return inexactKey(faults, text);
       }
       return micros;
     }
@@ -131,7 +131,7 @@ final class Leaves {
       } else if (isKey()) {
         String text = parser.getText();
         if (!Numbers.isHeldExactly(text, value, isFloat, sendsShortest)) {
-          inexactKey(faults, text);
+          return inexactKey(faults, text);
         }
         // Both zeros are one number, which Spark compares as equal and writes as two.
         value = value == 0 ? 0.0 : value;
@@ -167,7 +167,7 @@ final class Leaves {
         return wrongToken(parser, faults);
       }
       if (isKey() && held.compareTo(sent) != 0) {
-        inexactKey(faults, text);
+        return inexactKey(faults, text);
       }
       return Decimal.apply(held, precision, scale);
     }

@@ -69,8 +69,12 @@ abstract class Node {
     faults.add(phase, place, WRONG_TYPE, this, inCollection ? null : text);
   }
 
-  /** Take note of a part of the key that would not be held as it was sent. */
-  final void inexactKey(Faults faults, String text) {
+  /**
+   * Take note of a part of the key that would not be held as it was sent. It has no value: what it would be
+   * rounded to is the key of another event.
+   */
+  final Object inexactKey(Faults faults, String text) {
     faults.add(Faults.Phase.KEY, keyPlace, WRONG_TYPE, this, text);
+    return null;
   }
 }
