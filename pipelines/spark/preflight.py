@@ -39,17 +39,19 @@ def check_patterns(spark: SparkSession, contract: DataContract) -> None:
 def check_zone(spark: SparkSession, contract: DataContract) -> None:
     """Ask Java whether it knows the zone in which event days begin, since its list may be the older one.
 
+    Java itself, not Spark, which knows abbreviations besides: nightly runs read the zone's rules from Java.
+
     Raises:
         ContractError: It does not.
     """
     jvm: Any = spark.sparkContext._jvm
     try:
-        jvm.org.apache.spark.sql.catalyst.util.DateTimeUtils.getZoneId(contract.day_time_zone)
+        jvm.java.time.ZoneId.of(contract.day_time_zone).getRules()
     except (PySparkException, Py4JJavaError):
         raise ContractError(
             f"{contract.path}: schema.customProperties.dayTimeZone: expected a time zone that Java"
             f" {jvm.java.lang.System.getProperty('java.version')} knows, got {contract.day_time_zone!r};"
-            " use a newer Java, or a zone with the same rules"
+            " use a newer Java, or a region with the same rules, such as America/New_York"
         ) from None
 
 
