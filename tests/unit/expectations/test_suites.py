@@ -60,7 +60,7 @@ def test_what_people_wrote_survives_regeneration_in_its_order(
     edit(lambda there: there.insert(0, MEAN))
     edit(lambda there: there.append(NONE_LOST))
     assert outdated_suites(tmp_path, "flights", contract) == []
-    fewer = replace(contract, row_rules=contract.row_rules[1:])
+    fewer = replace(contract, row_rules=contract.row_rules[2:])
     (path,) = write_suites(tmp_path, "flights", fewer)
     assert path == suite_path(tmp_path, "flights", "rows")
     assert rows(tmp_path)[-2:] == [MEAN, NONE_LOST]
@@ -74,6 +74,28 @@ def test_what_people_wrote_survives_regeneration_in_its_order(
         MEAN,
         NONE_LOST,
     ]
+
+
+def test_a_pattern_is_not_asked_again_also_where_a_suite_of_an_earlier_version_has_it(
+    tmp_path: Path, contract: DataContract, edit: Callable[..., None]
+) -> None:
+    """Spark would look for it on the stack of a task, which one long text can use up."""
+    assert "pattern" in {rule.kind for rule in contract.row_rules}
+    assert not [item for item in generated(contract)["rows"] if "regex" in item["type"]]
+    earlier = {
+        "id": "ea7ca4cb-888f-54e3-8fce-9636150c3f33",
+        "kwargs": {"column": "carrier", "regex": "^[A-Z0-9]{2}$"},
+        "meta": {"oncelake": {"generated": "9ec35f892169e7e6"}},
+        "severity": "critical",
+        "type": "expect_column_values_to_match_regex",
+    }
+    edit(lambda there: there.insert(6, earlier))
+    own = own_expectations(tmp_path, "flights", contract)
+    assert own == ()
+    assert suites_of(replace(contract, expectations=own))["rows"] == generated(contract)["rows"]
+    (path,) = outdated_suites(tmp_path, "flights", contract)
+    assert write_suites(tmp_path, "flights", contract) == [path]
+    assert earlier not in rows(tmp_path)
 
 
 def test_a_generated_expectation_that_was_edited_is_neither_obeyed_nor_overwritten(
