@@ -4,6 +4,7 @@ The stream and the nightly rebuild call this same function, and it looks at noth
 itself (no clock, no other record), so both come to the same verdict for the same record.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Final
@@ -36,6 +37,8 @@ BAD: Final = "_bad"
 # Without strict mode the size of nothing would be -1.
 _LENIENT: Final = {"spark.sql.ansi.enabled": "false", "spark.sql.legacy.sizeOfNull": "false"}
 _DECODED: Final = "_decoded"
+# All functions and operators of Spark that read a text as a regular expression, and a few others.
+_OF_EXPRESSIONS: Final = re.compile("rlike|regexp|split|str_to_map", re.IGNORECASE)
 
 
 def decode(
@@ -102,7 +105,9 @@ def condition_column(number: int) -> str:
 
 
 def with_conditions(
-    rows: DataFrame, contract: DataContract, transform: Callable[[Column], Column] = lambda column: column
+    rows: DataFrame,
+    contract: DataContract,
+    transform: Callable[[Column, str], Column] = lambda column, sql: column,
 ) -> DataFrame:
     """Return the rows with a boolean column for each condition of the contract, null where it cannot be told.
 
@@ -112,7 +117,7 @@ def with_conditions(
     Args:
         rows: Rows with the contract's columns.
         contract: Has the conditions.
-        transform: What is made of each.
+        transform: What is made of each, and of its text.
 
     Raises:
         AnalysisException: A condition is not one, see `pipelines.spark.preflight`.
@@ -121,19 +126,27 @@ def with_conditions(
         return rows
     with session_settings(rows.sparkSession, _LENIENT):
         condition_columns = (
-            transform(F.expr(c.sql)).alias(condition_column(n)) for n, c in enumerate(contract.conditions)
+            transform(F.expr(c.sql), c.sql).alias(condition_column(n))
+            for n, c in enumerate(contract.conditions)
         )
         return rows.select("*", *condition_columns)
 
 
-def _tried(condition: Column) -> Column:
-    """Return the condition; null for a record for which it fails in any mode, as `url_decode('100%')`."""
+def _tried(condition: Column, sql: str) -> Column:
+    """Return the condition; null for a record for which it fails in any mode, as `url_decode('100%')`.
+
+    Java's regular expressions may need more stack than the thread of a task has. A condition that has one
+    is computed without code, and again on a larger stack where that is too small.
+    """
     jvm: Any = SparkContext._jvm
     expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils
     attempt = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(expressions.expression(condition._jc))
+    tried = expressions.column(attempt)
+    if _OF_EXPRESSIONS.search(sql):
+        tried = jvm.oncelake.decode.DeepTry.of(tried)
     # Always true, and not to the optimizer: what may not be reached is not computed ahead of the attempt,
     # where several conditions have a part in common.
-    return F.when(F.expr("spark_partition_id() >= 0"), Column(expressions.column(attempt)))
+    return F.when(F.expr("spark_partition_id() >= 0"), Column(tried))
 
 
 def valid(decoded: DataFrame, contract: DataContract) -> DataFrame:

@@ -88,6 +88,29 @@ def test_what_fails_in_any_mode_stops_nothing_and_counts_as_kept(lake: Lake) -> 
     assert found == [None, None, sqls[0], sqls[1]]
 
 
+@pytest.mark.usefixtures("compiled")
+def test_a_regular_expression_says_of_a_long_text_what_it_says_of_a_short_one(lake: Lake) -> None:
+    """Java's matcher calls itself for each repetition of a group; a stack that is used up ends the JVM."""
+    sqls = [
+        r"tailnum RLIKE r'^(\w+\.)*\w+$'",
+        r"regexp_replace(tailnum, r'^(\w+\.)*b$', '') <> ''",
+        r"size(split(tailnum, r'^(\w+\.)*c')) = 1",
+    ]
+    conditions = tuple(
+        Condition(sql, sql) for sql in (*sqls, "url_decode(concat(tailnum, '100%')) RLIKE 'x'")
+    )
+    contract = replace(lake.contract, conditions=conditions)
+    check_conditions(lake.spark, contract)
+    long = "a." * 20_000
+    # The last one needs more stack than is given to it, and what cannot be told counts as kept.
+    texts = ["a.a", "a.!", f"{long}a", f"{long}!", f"{long}b", f"{long}c", "a." * 400_000 + "!"]
+    decoded = decode(
+        lake.envelopes([flight(tailnum=text) for text in texts]), contract, lake.config.decode.max_future
+    )
+    found = [row["found"] for row in decoded.orderBy("_offset").select("_error.found").toLocalIterator()]
+    assert found == [None, sqls[0], None, sqls[0], sqls[1], sqls[2], None]
+
+
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
