@@ -1,5 +1,6 @@
 """Values as text, as far as a contract lets them be shown."""
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -13,6 +14,7 @@ FOUND_LENGTH: Final = 200
 
 _FINGERPRINT: Final = 16
 _HASHED: Final = "sha256:"
+_WHOLE_FINGERPRINT: Final = re.compile(rf"{_HASHED}[0-9a-f]{{{_FINGERPRINT}}}")
 # By default Spark writes milliseconds, and instants that differ would look equal.
 _MICROSECONDS: Final = literal("yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
 
@@ -48,15 +50,21 @@ def shown_value(contract: DataContract, column: str, value: str | None = None) -
 def shown_found(contract: DataContract, column: str | None, found: str | None) -> str | None:
     """Return what may be shown of a value that the quarantine names; None if nothing may be.
 
-    The contract may call a column personal that an earlier one, by which the row was written, did not.
+    The contract may call a column personal that an earlier one, by which the row was written, did not; or
+    hide a value of which that one showed the fingerprint.
 
     Args:
         contract: Says which columns hold personal data.
         column: The path of the column, if the row names one.
         found: What it found there.
     """
-    is_hidden = column and contract.treatment(column) and not (found or "").startswith(_HASHED)
-    return None if is_hidden else found
+    match contract.treatment(column) if column else None:
+        case "hash":
+            return found if found and _WHOLE_FINGERPRINT.fullmatch(found) else None
+        case "drop":
+            return None
+        case None:
+            return found
 
 
 def text_of(contract: DataContract, path: str, kind: DataType, column: str | None = None) -> str:

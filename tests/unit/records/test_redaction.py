@@ -19,6 +19,11 @@ from pipelines.records.redaction import shown_found
         ("tailnum", "N14228", None),
         ("tailnum", None, None),
         ("carrier", "UA", None),
+        # Written when the contract showed its fingerprint.
+        ("carrier", "sha256:0011223344556677", None),
+        # As producers may send it.
+        ("tailnum", "sha256:N14228", None),
+        ("tailnum", "sha256:0011223344556677 N14228", None),
     ],
 )
 def test_a_personal_value_is_shown_as_a_fingerprint_or_not_at_all(
