@@ -15,6 +15,7 @@ from open_data_contract_standard.model import (
     DataQuality,
     OpenDataContractStandard,
     SchemaObject,
+    SchemaProperty,
     ServiceLevelAgreementProperty,
 )
 
@@ -114,9 +115,14 @@ def day_rules(
         refuse: Takes the place and the reason of each refusal.
     """
     rules = [_day_rule(None, q, refuse) for q in item.quality or [] if not _is_condition(q)]
-    rules += [
-        _day_rule(path, q, refuse) for path, p, _ in nested(item.properties or []) for q in p.quality or []
-    ]
+    for path, part, _ in nested(item.properties or []):
+        of_part = [_day_rule(path, quality, refuse) for quality in part.quality or []]
+        if _holds_map(part) and any(rule and rule.metric == "duplicateValues" for rule in of_part):
+            refuse(
+                f"schema.properties.{path}.quality",
+                "duplicateValues: supported only where no map is, as Spark does not compare maps; remove it",
+            )
+        rules += of_part
     ages = {None, item.name, event_time, f"{item.name}.{event_time}"}
     for level in document.slaProperties or []:
         if level.property == "freshness":
@@ -131,6 +137,11 @@ def day_rules(
     if len({(rule.metric, rule.column) for rule in valid_rules}) < len(valid_rules):
         refuse("quality", "found a metric twice for the same column; join the two rules")
     return valid_rules
+
+
+def _holds_map(part: SchemaProperty) -> bool:
+    """Return whether a property is a map, or one is in it."""
+    return any(item.logicalType == "map" for _, item, _ in nested([part]))
 
 
 def _refuse_severity(place: str, quality: DataQuality, refuse: Refuse) -> None:

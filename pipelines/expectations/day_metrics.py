@@ -11,12 +11,12 @@ from zoneinfo import ZoneInfo
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import NumericType
+from pyspark.sql.types import MapType, NumericType
 
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import small_rows
 from pipelines.records.decode import EVENT_DATE
-from pipelines.schema_paths import flat
+from pipelines.schema_paths import flat, holders
 from pipelines.sql import literal, name
 
 ROWS: Final = "rows"
@@ -77,11 +77,20 @@ def unknown_figure(figure: str, contract: DataContract) -> str | None:
     if field is None or kind not in {**_OF_ANY, **_OF_NUMBERS}:
         kinds = ", ".join(f"COLUMN_{suffix}" for suffix in (*_OF_ANY, *_OF_NUMBERS))
         return f"expected {ROWS}, {FRESHNESS}, or one of {kinds} of a column of the contract"
+    if kind in ("duplicates", "distinct") and _holds_map(column, contract):
+        return f"Spark does not compare maps, and {column} is one or holds one"
     if kind in _OF_NUMBERS and not isinstance(field.dataType, NumericType):
         return f"_{kind} needs a column of numbers, and {column} is not one"
     if kind in _OF_NUMBERS and contract.treatment(column):
         return f"{column} has personal data, and its _{kind} would show values"
     return None
+
+
+def _holds_map(column: str, contract: DataContract) -> bool:
+    return any(
+        isinstance(part.dataType, MapType) and column in (path, *holders(path))
+        for path, part in flat(contract.schema).items()
+    )
 
 
 def is_percentage(figure: str) -> bool:

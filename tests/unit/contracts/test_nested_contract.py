@@ -122,3 +122,22 @@ def test_a_map_with_personal_keys_is_not_shown(tmp_path: Path) -> None:
     assert contract.personal
     assert contract.treatment("tags") == "drop", "its text would show the keys"
     assert contract.treatment("tags{}") is None
+
+
+@pytest.mark.parametrize("name", ["tags", "items"])
+def test_duplicates_of_what_holds_a_map_are_no_rule(tmp_path: Path, name: str) -> None:
+    """Spark compares no maps, so each night would fail."""
+    document = orders()
+    rule = {"type": "library", "metric": "duplicateValues", "mustBeLessOrEqualTo": 0}
+    part(document, "seen")["quality"] = [rule]
+    part(document, "tags")["quality"] = [
+        {"type": "library", "metric": "nullValues", "unit": "percent", "mustBeLessOrEqualTo": 5}
+    ]
+    assert len(load(tmp_path, document).day_rules) == 3
+    text = {"logicalType": "string"}
+    of_item = {"name": "more", "logicalType": "map", "map": {"key": text, "value": text}}
+    part(document, "items")["items"]["properties"].append(of_item)
+    part(document, name)["quality"] = [rule]
+    assert (f"schema.properties.{name}.quality: duplicateValues: supported only where no map is") in refusal(
+        tmp_path, document
+    )

@@ -179,6 +179,16 @@ def test_a_mistake_in_a_suite_is_refused_with_its_place(
         own_expectations(tmp_path, "flights", replace(contract, personal={"distance": "hash"}))
 
 
+@pytest.mark.parametrize("column", ["tags_duplicates", "tags_distinct"])
+def test_values_of_a_map_are_not_counted(tmp_path: Path, nested: DataContract, column: str) -> None:
+    path = suite_path(tmp_path, "orders", "days")
+    path.parent.mkdir(parents=True)
+    expectation = {**MEAN, "kwargs": {"column": column}}
+    path.write_text(json.dumps({"name": "orders.days", "expectations": [expectation]}))
+    with pytest.raises(ConfigError, match=f"column {column}: Spark does not compare maps, and tags is one"):
+        own_expectations(tmp_path, "orders", nested)
+
+
 @pytest.mark.parametrize(
     "expectation",
     [
