@@ -13,7 +13,17 @@ from pyspark.sql import functions as F
 from pipelines.delta.io import small_rows
 from pipelines.errors import InfrastructureError
 from pipelines.formats.registered_formats import format_of_kind, names_schemas
-from pipelines.ledger.writer_schemas import NO_ID, UNKNOWN, UNREADABLE, answers, fitting, keep, kept_schemas
+from pipelines.ledger.writer_schemas import (
+    NO_ID,
+    UNKNOWN,
+    UNREADABLE,
+    answers,
+    fitting,
+    keep,
+    kept_elsewhere,
+    kept_schemas,
+    require_same,
+)
 from pipelines.registry.schema_registry import open_registry, registry_of
 from pipelines.registry.wire_format import NO_SCHEMAS, Schemas, WriterSchema, ordered_ids
 from pipelines.spark.failures import cause, first_line
@@ -111,17 +121,20 @@ def learn(pipeline: Pipeline, ids: Iterable[str]) -> Schemas:
     Raises:
         InfrastructureError: The registry does not answer; what it answered before is kept, if the lake
             takes it.
+        SourceError: It is another registry than before, and has another schema with one of these ids.
     """
     contract = pipeline.contract
     requested = ordered_ids(ids)
     if not requested:
         return NO_SCHEMAS
     config = registry_of(pipeline.config, contract)
-    registry = open_registry(config)
+    registry, elsewhere = open_registry(config), kept_elsewhere(pipeline)
     answered: dict[str, WriterSchema] = {}
     try:
         for schema_id in requested:
             schema = registry.schema(schema_id)
+            if schema:
+                require_same(schema, config.identity, elsewhere.get(schema_id, {}))
             answered[schema_id] = (
                 _checked(pipeline.spark, schema) if schema else WriterSchema(schema_id, UNKNOWN, "")
             )

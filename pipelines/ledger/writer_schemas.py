@@ -4,6 +4,8 @@ A rebuild reads bronze alone, years later and whatever became of the registry; s
 needed once is kept in `ops/writer_schemas`.
 """
 
+import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -11,6 +13,7 @@ from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import small_rows
+from pipelines.errors import SourceError
 from pipelines.formats.registered_formats import format_of, names_schemas, wire_format_of
 from pipelines.ledger.ops_tables import WRITER_SCHEMAS
 from pipelines.registry.schema_registry import registry_of
@@ -41,6 +44,53 @@ def answers(pipeline: Pipeline) -> list[WriterSchema]:
     rows = small_rows(WRITER_SCHEMAS.rows(pipeline).where(of_registry).orderBy("fetched_at"))
     # Rows of earlier releases have the id as a number alone.
     return [WriterSchema(row.get("schema_id") or str(row["id"]), row["kind"], row["text"]) for row in rows]
+
+
+def kept_elsewhere(pipeline: Pipeline) -> dict[str, dict[str, str]]:
+    """Return the texts of schemas that the lake keeps from other registries of the pipeline.
+
+    Returns:
+        By id the last text of each of these registries.
+    """
+    if not WRITER_SCHEMAS.exists(pipeline):
+        return {}
+    identity = registry_of(pipeline.config, pipeline.contract).identity
+    others = F.col("registry") != identity
+    texts: dict[str, dict[str, str]] = {}
+    for row in small_rows(WRITER_SCHEMAS.rows(pipeline).where(others).orderBy("fetched_at")):
+        if row["text"]:
+            texts.setdefault(row.get("schema_id") or str(row["id"]), {})[row["registry"]] = row["text"]
+    return texts
+
+
+def require_same(schema: WriterSchema, identity: str, elsewhere: Mapping[str, str]) -> None:
+    """Make sure that an id names the schema which it named in other registries.
+
+    Ids are numbers that each registry gives by itself, and records in bronze name schemas by them alone.
+
+    Args:
+        schema: What a registry has answered.
+        identity: Which registry that is.
+        elsewhere: The texts that the lake keeps for the id, by the identities of the other registries.
+
+    Raises:
+        SourceError: It names another one.
+    """
+    for other, text in elsewhere.items():
+        if _canonical(schema.text) != _canonical(text):
+            raise SourceError(
+                f"registry.url: {identity}: its schema with the id {schema.id} is another one than the lake"
+                f" keeps from {other}, so records that name it would be read as something else."
+                f" Set registry.url to {other} again, or import the schemas of that registry with their ids"
+                " into the new one. See docs/runbook.md, 'The schema registry'"
+            )
+
+
+def _canonical(text: str) -> str:
+    try:
+        return json.dumps(json.loads(text), sort_keys=True)
+    except (ValueError, RecursionError):
+        return text
 
 
 def known_writers(pipeline: Pipeline) -> Writers:

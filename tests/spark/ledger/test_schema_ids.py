@@ -2,12 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import append
 from pipelines.delta.tables import ensure_table, shape, small_frame
-from pipelines.ledger.schema_lookup import most_named
-from pipelines.ledger.writer_schemas import keep, keep_passed_over, kept_schemas
+from pipelines.errors import SourceError
+from pipelines.ledger import schema_lookup
+from pipelines.ledger.schema_lookup import learn, most_named
+from pipelines.ledger.writer_schemas import keep, keep_passed_over, kept_elsewhere, kept_schemas
 from pipelines.registry.wire_format import WriterSchema, ordered_ids
 from tests.support.lakes import EPOCH, Lake
 
@@ -40,3 +45,31 @@ def test_numbers_are_in_the_order_of_numbers_and_the_most_frequent_first(
     assert ordered_ids(["10", "9", UUID, "1"]) == ["1", "9", "10", UUID]
     ids = make_lake().spark.createDataFrame([("10",), ("9",), ("3",), ("3",), ("4",), (None,)], "id string")
     assert most_named(ids, {"10", "4"}) == (["4", "10"], ["3", "9"])
+
+
+class OtherRegistry:
+    """Has another schema with the id 8."""
+
+    def schema(self, schema_id: str) -> WriterSchema:
+        return WriterSchema(schema_id, "AVRO", '"string"' if schema_id == "7" else '"long"')
+
+
+def test_a_new_registry_with_another_schema_for_an_id_is_not_believed(
+    make_lake: Callable[..., Lake], contract: DataContract, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    avro: Any = replace(contract, value_format="avro")
+    old, new = (make_lake(f"registry.url=http://{name}", contract=avro) for name in ("old", "new"))
+    assert kept_elsewhere(new.pipeline) == {}
+    answers = {"7": ' "string"', "8": '"string"', "9": ""}
+    keep(old.pipeline, {id_: WriterSchema(id_, "AVRO", text) for id_, text in answers.items()})
+    keep_passed_over(old.pipeline)
+    assert kept_elsewhere(old.pipeline) == {}
+    assert kept_elsewhere(new.pipeline) == {
+        "7": {"http://old": ' "string"'},
+        "8": {"http://old": '"string"'},
+    }
+    monkeypatch.setattr(schema_lookup, "open_registry", lambda _: OtherRegistry())
+    monkeypatch.setattr(schema_lookup, "_checked", lambda _, schema: schema)
+    with pytest.raises(SourceError, match="schema with the id 8 is another one than the lake keeps"):
+        learn(new.pipeline, ["7", "8"])
+    assert kept_schemas(new.pipeline) == {"7": WriterSchema("7", "AVRO", '"string"')}

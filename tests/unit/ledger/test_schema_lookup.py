@@ -6,10 +6,10 @@ from unittest.mock import Mock
 
 import pytest
 
-from pipelines.errors import InfrastructureError
+from pipelines.errors import InfrastructureError, SourceError
 from pipelines.ledger import schema_lookup
 from pipelines.ledger.schema_lookup import learn
-from pipelines.ledger.writer_schemas import UNKNOWN
+from pipelines.ledger.writer_schemas import UNKNOWN, require_same
 from pipelines.registry.wire_format import WriterSchema
 
 
@@ -32,6 +32,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> dict[str, WriterSchema]:
     monkeypatch.setattr(schema_lookup, "registry_of", Mock())
     monkeypatch.setattr(schema_lookup, "open_registry", lambda _: Registry())
     monkeypatch.setattr(schema_lookup, "kept_schemas", lambda _: lake)
+    monkeypatch.setattr(schema_lookup, "kept_elsewhere", lambda _: {})
     monkeypatch.setattr(schema_lookup, "keep", keep)
     return lake
 
@@ -50,3 +51,18 @@ def test_a_lake_that_takes_nothing_does_not_hide_why_the_registry_fails(
         learn(Mock(), ["1", "2"])
     assert "what the registry answered is not kept: no space left" in caplog.text
     assert kept == {}
+
+
+def test_an_id_that_names_another_schema_in_another_registry_is_refused() -> None:
+    old = '{"type": "record", "fields": [{"name": "a", "type": "int"}]}'
+    same = '{"fields":[{"type":"int","name":"a"}],"type":"record"}'
+    require_same(WriterSchema("7", "AVRO", same), "http://new", {"http://old": old})
+    require_same(WriterSchema("7", "AVRO", same), "http://new", {})
+    require_same(WriterSchema("7", "PROTOBUF", "syntax"), "http://new", {"http://old": "syntax"})
+    said = (
+        r"registry.url: http://new: its schema with the id 7 is another one than the lake keeps from"
+        r" http://old, .* Set registry.url to http://old again"
+    )
+    for other in (same.replace("int", "long"), "syntax", "[" * 100_000):
+        with pytest.raises(SourceError, match=said):
+            require_same(WriterSchema("7", "AVRO", other), "http://new", {"http://old": old})
