@@ -16,14 +16,10 @@ from testbed.short_lived_settings import BRIEF_JAVA, BRIEF_SPARK
 
 WITHIN_S = 240.0
 BRIEF_ENVIRONMENT = {"JDK_JAVA_OPTIONS": BRIEF_JAVA}
-# A session that lives for many tests runs most of its code a few times only: to compile it just by the quick
-# compiler takes less processor time, above all from the first nightly runs.
+# A session that lives for many tests: what the second compiler costs in the first minutes comes back later.
 # Its memory is there from the start: while a heap or the space for classes grows, it is collected again and
 # again.
-LASTING_JAVA = (
-    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC"
-    " -Xms1500m -Xmn700m -XX:MetaspaceSize=400m"
-)
+LASTING_JAVA = "-XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC -Xms1500m -Xmn700m -XX:MetaspaceSize=400m"
 BRIEF_SETTINGS = tuple(f"--set={setting}" for setting in BRIEF_SPARK)
 
 
