@@ -230,13 +230,13 @@ class ModelIngest:
         """Let bronze say so."""
         self._set_property(WHOLE_FROM, day.isoformat())
 
-    def note_tables(self, files: QueryFiles) -> None:
+    def note_tables(self, files: QueryFiles, began: Mapping[int, int]) -> None:
         """Write beside the checkpoint which table it writes to."""
         note = {"bronze": "table"}
         if not files.next_batch and BEGIN in files.note:
             note[BEGIN] = files.note[BEGIN]
-        if BEGAN in files.note:
-            note[BEGAN] = files.note[BEGAN]
+        if began:
+            note[BEGAN] = json.dumps(dict(began))
         if note != files.note:
             self.world.kernel.effect(
                 "note: write", lambda: setattr(self.world.checkpoint, "note", note), is_write=True

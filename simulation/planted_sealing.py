@@ -143,17 +143,11 @@ class _BeginsAnywhere(ModelSeal):
         return [ingest]
 
 
-class _ResetsForget(ModelSeal):
-    """Ingest began where its checkpoint begins, whatever was read before a reset."""
+class _ResetsForget(ModelIngest):
+    """After a reset ingest begins with what Kafka has, as if it had never been elsewhere."""
 
-    def ingests(self) -> list[ModelIngest]:
-        class Ingest(ModelIngest):
-            def first_began(self) -> Mapping[int, int]:
-                return self.began() or {}
-
-        ingest = Ingest(self.world)
-        ingest.require_same_topic()
-        return [ingest]
+    def first_began(self) -> Mapping[int, int]:
+        return {number: offsets.start for number, offsets in self.bounds().items()}
 
 
 def _no_audit(*_: object) -> None:
@@ -184,11 +178,11 @@ SEALING: Final = (
     _query("asked is when it was written", 211, _AskedWhenWritten),
     _query("a plan of another run is taken for a new one", 3109, _PlanOfAnotherRun),
     _query("what is missing is skipped", 79, _MissingIsSkipped),
-    Planted("gaps are accepted", 16, partial(_sealing, make_seal=_GapsAreAccepted)),
+    Planted("gaps are accepted", 80, partial(_sealing, make_seal=_GapsAreAccepted)),
     Planted(
         "what was deleted before bronze's first record", 221, partial(_sealing, make_seal=_BeginsAnywhere)
     ),
-    Planted("a reset forgets where ingest began", 16, partial(_sealing, make_seal=_ResetsForget)),
+    _ingest("a reset forgets where ingest began", 221, _ResetsForget),
     Planted("offsets are not audited", 80, partial(_sealing, audit=_no_audit)),
     Planted("no fencing of micro-batches", 65, partial(_sealing, is_fenced=False)),
 )

@@ -23,8 +23,6 @@ OF_OBJECT: Final = (
 )
 OF_PROPERTY: Final = ("personal",)
 """The custom properties that are known; any other is left alone unless it looks like one of these."""
-_SAME_OFFSET: Final = {"EST": "Etc/GMT+5", "MST": "Etc/GMT+7", "HST": "Etc/GMT+10"}
-"""Abbreviations of which Java, unlike Python and Spark, has no rules before version 23."""
 
 Personal = Literal["hash", "drop"]
 Winner = Literal["first", "last", "highest"]
@@ -74,12 +72,6 @@ def day_time_zone(item: SchemaObject, refuse: Refuse) -> str:
             f"expected a time zone such as 'America/New_York', got {zone!r}",
         )
         return "UTC"
-    if same := _SAME_OFFSET.get(zone):
-        refuse(
-            "schema.customProperties.dayTimeZone",
-            f"expected a time zone such as 'America/New_York', got {zone!r}, which Java does not know;"
-            f" {same!r} has the same offset, in winter and in summer",
-        )
     return zone
 
 

@@ -1,5 +1,6 @@
 """Before a stream starts: do its tables match its checkpoint?"""
 
+import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -161,13 +162,16 @@ def _has_read(pipeline: Pipeline) -> bool:
         return True
 
 
-def note_tables(pipeline: Pipeline, query: LakeQuery, files: QueryFiles) -> None:
+def note_tables(
+    pipeline: Pipeline, query: LakeQuery, files: QueryFiles, began: Mapping[int, int] | None = None
+) -> None:
     """Write beside a checkpoint which tables it writes to, if that is not there yet.
 
     Args:
         pipeline: The pipeline.
         query: The stream.
         files: What its checkpoint says, before it starts; its tables are there.
+        began: Of ingest, where it first began, by partition, if the checkpoint does not say it.
     """
     states = {layer: table_state(pipeline.spark, pipeline.table(layer)) for layer in STREAMS[query].writes}
     note: dict[str, str | int] = {layer: state.table_id for layer, state in states.items() if state}
@@ -175,8 +179,8 @@ def note_tables(pipeline: Pipeline, query: LakeQuery, files: QueryFiles) -> None
         note[_SINCE] = files.note.get(_SINCE, files.next_batch) if files.next_batch else 0
     if not files.next_batch and BEGIN in files.note:
         note[BEGIN] = files.note[BEGIN]
-    if BEGAN in files.note:
-        note[BEGAN] = files.note[BEGAN]
+    if began:
+        note[BEGAN] = json.dumps(dict(began))
     if note != files.note:
         write_note(pipeline.spark, files.path, note)
 

@@ -295,7 +295,7 @@ def _days_are_certified(facts: PipelineFacts) -> Iterator[Finding]:
 
 @_NIGHTS.check("nights_run", "Has a nightly run decided within 60 hours?", "warning", "No day is certified")
 def _nights_run(facts: PipelineFacts) -> Iterator[Finding]:
-    if facts.nights and (why := _no_night(facts.nights, facts.at)):
+    if facts.nights and (why := _no_night(facts, facts.nights)):
         yield Finding(
             "warning",
             why,
@@ -304,12 +304,15 @@ def _nights_run(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-def _no_night(nights: NightFacts, at: datetime) -> str | None:
+def _no_night(facts: PipelineFacts, nights: NightFacts) -> str | None:
     """Return what shows that no nightly run decides; None if one does, or there is nothing to decide on."""
+    at, config = facts.at, facts.config
     if nights.decided_at is None:
         since = at - nights.bronze_since if nights.bronze_since else timedelta()
+        # Kafka may have deleted records of the first days, which are then not complete.
+        incomplete = config.decode.max_future + timedelta(days=1 + config.batch.dedup_horizon_days)
         had = f"bronze has had a table with records for {about(since.total_seconds())}"
-        return f"no verdict was ever given, and {had}" if since > NO_NIGHT else None
+        return f"no verdict was ever given, and {had}" if since > NO_NIGHT + incomplete else None
     since = at - nights.decided_at
     if since <= NO_NIGHT or nights.bronze_at is None or nights.bronze_at <= nights.decided_at:
         return None

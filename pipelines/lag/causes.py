@@ -153,7 +153,12 @@ def _tolerance(facts: StageFacts) -> float:
     # A micro-batch that takes longer than the trigger interval is itself a reason to be behind.
     tolerance = _STEPS * (facts.step_s + min(facts.usual_s, facts.step_s)) + _SLACK_S
     keeps = facts.health.retention_s if facts.health else None
-    return min(tolerance, _OVERDUE_SHARE * keeps) if facts.is_once and keeps is not None else tolerance
+    if not facts.is_once or keeps is None:
+        return tolerance
+    next_run = facts.step_s + _SLACK_S
+    # Runs may be as far apart as they are, if Kafka waits for the next one.
+    is_in_time = next_run <= (1 - _LEFT_SHARE) * keeps
+    return min(tolerance, max(next_run if is_in_time else 0.0, _OVERDUE_SHARE * keeps))
 
 
 def _ended(facts: StageFacts) -> Diagnosis | None:

@@ -95,6 +95,15 @@ def first_complete_day_of_cluster(pipeline: Pipeline, cluster: str | None = None
     return _kept_day(pipeline.spark, pipeline.table("bronze"), property_of_cluster(WHOLE_FROM, cluster))
 
 
+def first_complete_day_of_source(pipeline: Pipeline, cluster: str | None) -> date | None:
+    """Return the first complete day as far as the records of one cluster decide it.
+
+    Retention writes what it removes of all clusters where the first one has its own.
+    """
+    days = (first_complete_day_of_cluster(pipeline, each) for each in {None, cluster})
+    return max(filter(None, days), default=None)
+
+
 def speed_from(pipeline: Pipeline) -> date | None:
     """Return the first day of which the speed layer has all rows, or None if it never lost any.
 

@@ -254,8 +254,12 @@ def _before(
 def _missed(partition: int, until: int, topic_policy: TopicPolicy) -> Iterator[OffsetDifference]:
     """Yield what Kafka has deleted since ingest first began, before bronze got anything of the partition."""
     if missed := topic_policy.missed(partition, until):
-        known = is_known_gap(partition, missed, topic_policy.known_gaps)
-        yield _whole(partition, "deleted_known" if known else "deleted", missed.start, missed.stop)
+        cause: DifferenceCause = "deleted"
+        if is_known_gap(partition, missed, topic_policy.known_gaps):
+            cause = "deleted_known"
+        elif topic_policy.is_compacted or topic_policy.gaps_are_lawful:
+            cause = _gone(topic_policy)
+        yield _whole(partition, cause, missed.start, missed.stop)
 
 
 def _gaps(partition: int, bronze: BronzeOffsets, topic_policy: TopicPolicy) -> Iterator[OffsetDifference]:

@@ -11,7 +11,7 @@ from pipelines.kafka.topics import find_topic, require_known_clusters, require_s
 from pipelines.ledger.bronze_index import BronzeIndex
 from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.leases import Lease
-from pipelines.ledger.retention_properties import first_complete_day_of_cluster
+from pipelines.ledger.retention_properties import first_complete_day_of_source
 from pipelines.nightly.seal_terms import require_begun, wait_until_sealed
 from pipelines.runtime.system_clock import SystemClock
 from pipelines.spark.pipeline import Pipeline
@@ -63,9 +63,7 @@ class _SparkSealLake(SystemClock):
         return [_ingest(source) for source in self.pipeline.sources() if not source.config.kafka.retired]
 
     def first_complete_day(self, source: PipelineConfig) -> date | None:
-        # Upkeep writes what it removes of all clusters where the first has its own.
-        kept = (first_complete_day_of_cluster(self.pipeline, cluster) for cluster in {None, source.cluster})
-        return max(filter(None, kept), default=None)
+        return first_complete_day_of_source(self.pipeline, source.cluster)
 
     def index(self) -> BronzeIndex:
         bronze = version(self.pipeline.spark, self.pipeline.table("bronze"))

@@ -202,8 +202,8 @@ class _SparkIngestLake(SparkIngestState, SystemClock):
         key = property_of_cluster(WHOLE_FROM, self.config.cluster)
         set_table_property(self.pipeline.spark, self.pipeline.table("bronze"), key, day.isoformat())
 
-    def note_tables(self, files: QueryFiles) -> None:
-        note_tables(self.pipeline, "ingest", files)
+    def note_tables(self, files: QueryFiles, began: Mapping[int, int]) -> None:
+        note_tables(self.pipeline, "ingest", files, began)
 
 
 def _committed_ends(pipeline: Pipeline, starting_offsets: str | None) -> dict[int, int]:

@@ -20,7 +20,7 @@ from pipelines.kafka.ingest_position import (
     first_start,
     start_mismatch,
 )
-from pipelines.kafka.ingest_state import IngestState
+from pipelines.kafka.ingest_state import IngestState, noted_beginning
 from pipelines.kafka.log_divergence import last_offsets, require_same_log
 from pipelines.kafka.log_start import deleted_until
 from pipelines.ledger.retention_properties import last_event_day
@@ -51,8 +51,8 @@ class IngestLake(IngestState, Protocol):
     def set_first_complete_day(self, day: date) -> None:
         """Let bronze say which day is its first complete one."""
 
-    def note_tables(self, files: QueryFiles) -> None:
-        """Write beside the checkpoint which table it writes to."""
+    def note_tables(self, files: QueryFiles, began: Mapping[int, int]) -> None:
+        """Write beside the checkpoint which table it writes to, and where ingest first began."""
 
 
 def prepare_start(lake: IngestLake, files: QueryFiles) -> Continuation | None:
@@ -80,7 +80,7 @@ def prepare_start(lake: IngestLake, files: QueryFiles) -> Continuation | None:
     start = _start(lake, files, is_first=not is_begun)
     if start and not is_begun:
         _note_incomplete_days(lake, start)
-    lake.note_tables(files)
+    lake.note_tables(files, _kept_beginning(files, start))
     return start
 
 
@@ -158,6 +158,17 @@ def _start(lake: IngestLake, files: QueryFiles, *, is_first: bool) -> Continuati
     return start
 
 
+def _kept_beginning(files: QueryFiles, start: Continuation | None) -> Mapping[int, int]:
+    """Return where ingest first began, of the partitions of which the checkpoint will say something else.
+
+    What bronze has nothing of begins with the checkpoint: bronze says which days lack what was before.
+    """
+    noted = noted_beginning(files.note, files.path)
+    if start is None:
+        return noted
+    return {} if start.is_first else {n: at for n, at in noted.items() if n not in start.begun}
+
+
 def _note_incomplete_days(lake: IngestLake, start: Continuation) -> None:
     """Keep days from being certified of which bronze will lack records that Kafka has deleted.
 
@@ -166,8 +177,7 @@ def _note_incomplete_days(lake: IngestLake, start: Continuation) -> None:
     """
     begun = start.begun
     if not start.is_first:
-        # Where nothing is left, no day is known up to which records are lost: the seal refuses all of them.
-        begun = {number: held for number, held in begun.items() if held and number in start.deleted}
+        begun = {number: held for number, held in begun.items() if number in start.deleted}
     sent = deleted_until(begun, lake.first_sent, lake.now())
     if sent is None:
         return

@@ -12,7 +12,7 @@ from pipelines.kafka.log_divergence import require_same_log
 from pipelines.kafka.source import offsets_between
 from pipelines.kafka.topic_offsets import TopicOffsets, records_within, topic_offsets
 from pipelines.kafka.topics import Topic
-from pipelines.ledger.retention_properties import first_complete_day_of_cluster
+from pipelines.ledger.retention_properties import first_complete_day_of_source
 from pipelines.lineage import offset_gaps
 from pipelines.lineage.offset_comparison import (
     BronzeOffsets,
@@ -97,7 +97,7 @@ def reconcile(pipeline: Pipeline) -> Reconciliation:
         is_anew=topic_of_bronze(pipeline) not in (None, topic.topic_id),
         gaps_are_lawful=config.audit.offset_gaps == "warn",
         began_late=config.kafka.starting_offsets == "latest",
-        is_cut=first_complete_day_of_cluster(pipeline, config.cluster) is not None,
+        is_cut=first_complete_day_of_source(pipeline, config.cluster) is not None,
         began=ingest.first_began(),
         known_gaps=config.audit.known_gaps,
     )

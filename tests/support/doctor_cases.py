@@ -397,9 +397,9 @@ CASES = [
     Case(
         "nights_run",
         "warning",
-        replace(SOUND, nights=NightFacts((), None, NOW, bronze_since=NOW - 61 * HOUR)),
-        "no verdict was ever given, and bronze has had a table with records for 2.5 d",
-        replace(SOUND, nights=NightFacts((), None, NOW, bronze_since=NOW - 59 * HOUR)),
+        replace(SOUND, nights=NightFacts((), None, NOW, bronze_since=NOW - 133 * HOUR)),
+        "no verdict was ever given, and bronze has had a table with records for 5.5 d",
+        replace(SOUND, nights=NightFacts((), None, NOW, bronze_since=NOW - 131 * HOUR)),
     ),
     Case(
         "watermark_covers_lateness",

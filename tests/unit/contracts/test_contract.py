@@ -327,21 +327,6 @@ def test_a_zone_that_java_does_not_know_is_refused(tmp_path: Path, zone: str) ->
 
 
 @pytest.mark.parametrize(
-    ("zone", "same_offset"), [("EST", "Etc/GMT+5"), ("MST", "Etc/GMT+7"), ("HST", "Etc/GMT+10")]
-)
-def test_an_abbreviation_that_java_has_no_rules_for_is_refused(
-    tmp_path: Path, zone: str, same_offset: str
-) -> None:
-    document = sound()
-    for custom in document["schema"][0]["customProperties"]:
-        if custom["property"] == "dayTimeZone":
-            custom["value"] = zone
-    said = refusal(tmp_path, document)
-    assert f"expected a time zone such as 'America/New_York', got '{zone}'" in said
-    assert f"'{same_offset}' has the same offset" in said
-
-
-@pytest.mark.parametrize(
     ("rule", "said"),
     [
         ({"metric": "duplicateValues", "mustBe": 0}, "expected metric rowCount"),

@@ -409,6 +409,12 @@ def test_a_run_in_each_half_of_what_kafka_keeps_may_be_a_little_late() -> None:
     assert cause_of(stage) == "none"
 
 
+def test_a_daily_run_is_not_overdue_before_the_day_is_over() -> None:
+    stage = Stage(1)
+    once(stage, timedelta(days=1), timedelta(hours=23), timedelta(hours=36))
+    assert cause_of(stage) == "none"
+
+
 def test_a_replica_that_is_not_in_sync_alone_slows_no_reader() -> None:
     stage = Stage(1)
     gc(stage)

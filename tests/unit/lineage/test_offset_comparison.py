@@ -43,6 +43,18 @@ def in_short(found: list[OffsetDifference]) -> list[tuple[DifferenceCause, int, 
             [("deleted", 50, 10, 59), ("not_read", 40, 60, 99)],
         ),
         ({0: BrokerOffsets(5, 5)}, {}, TopicPolicy(began={0: 5}), []),
+        (
+            {0: BrokerOffsets(5, 5)},
+            {},
+            TopicPolicy(began={0: 0}, gaps_are_lawful=True),
+            [("gone_accepted", 5, 0, 4)],
+        ),
+        (
+            {0: BrokerOffsets(7, 100)},
+            {0: BronzeOffsets(5, 99)},
+            TopicPolicy(began={0: 2}, is_compacted=True),
+            [("gone_compacted", 3, 2, 4), ("before", 2, 0, 1)],
+        ),
         # A partition that was added later begins with its first record.
         ({0: BrokerOffsets(5, 5)}, {}, TopicPolicy(began={1: 7}), [("deleted", 5, 0, 4)]),
         (
