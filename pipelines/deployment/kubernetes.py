@@ -50,7 +50,7 @@ def kubernetes_files(pods: Pods) -> list[DeploymentFile]:
 _PROBES: Final = (
     "The probe of /livez restarts a stream whose process does not answer. Do not probe /healthz: it is bad"
     " while a single task takes long, and a stream that is killed begins its micro-batch anew. Alert on it"
-    " instead (OncelakeStreamStuck, or oncelake lag --alert)."
+    " instead (OncelakeStreamStuck, or alerts of lag)."
 )
 _NO_PROBES: Final = (
     "No probes: set metrics.port, and metrics.host: 0.0.0.0, so that the kubelet can ask /livez."

@@ -13,6 +13,7 @@ from pipelines.doctor.pipeline_facts import NightFacts, Part
 from pipelines.errors import AuditFailed, ConfigError, InfrastructureError
 from pipelines.ledger.certifications import Verdict
 from pipelines.spark.pipeline import Pipeline
+from pipelines.steps import probes as asked_of_lake
 from pipelines.steps.doctor import ChecksFailed, _Asked, diagnose, probes, within
 from pipelines.steps.probes import night_facts
 
@@ -86,9 +87,9 @@ def test_when_bronze_began_is_asked_only_as_long_as_no_night_has_decided(
         return made
 
     pipeline: Any = SimpleNamespace(spark=None, table=str)
-    monkeypatch.setattr("pipelines.steps.probes.verdicts", lambda _: newest)
-    monkeypatch.setattr("pipelines.steps.probes.last_commit_at", lambda *_: made)
-    monkeypatch.setattr("pipelines.steps.probes.filled_since", since)
+    monkeypatch.setattr(asked_of_lake, "verdicts", lambda _: newest)
+    monkeypatch.setattr(asked_of_lake, "last_commit_at", lambda *_: made)
+    monkeypatch.setattr(asked_of_lake, "filled_since", since)
     assert night_facts(pipeline) == NightFacts((), None, made, bronze_since=made)
     newest.append(Verdict("p", made.date(), "failed", "run", 1, 1, 2, 2, 0, 0, 0, 0, 0, 2, made))
     assert night_facts(pipeline) == NightFacts((made.date(),), made, made)
