@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.event_days import around
+from pipelines.delta.event_tables import require_same_days
 from pipelines.delta.tables import conform
 from pipelines.delta.time_travel import bytes_of, read_kept
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
@@ -102,13 +103,16 @@ def publish_days(
         again: Publish days that were published before, too.
 
     Raises:
-        ConfigError: A day is not certified, has changed since it was published, or there is no topic.
+        ConfigError: A day is not certified, has changed since it was published, or there is no topic; or the
+            days were built with another key than the contract has now.
         SourceError: The batch table is not the one that was certified, or that the stream has published.
         InfrastructureError: The stream has not come to what is certified, or the cluster does not answer.
     """
     config = pipeline.config
     sink = sink_of(config)
     with lease(pipeline, run_id) as run_lease:
+        # Records are keyed by the contract, and corrections are found by it.
+        require_same_days(pipeline)
         ledger = history(pipeline)
         require_certified(pipeline, certified_in(ledger))
         verdicts = newest_certified(ledger)

@@ -368,3 +368,14 @@ def test_a_stream_that_begins_after_nights_says_what_it_leaves_and_how_it_is_sen
     publish_days(lake.pipeline, "run", days, again=False)
     assert publishing_status(lake.pipeline).unsent == []
     assert summary_of_stream(lake.config, publish(lake.pipeline, once=True))["lines"] == []
+
+
+def test_days_that_were_built_with_another_key_are_not_sent_with_the_key_of_now(
+    make: Callable[..., Lake],
+) -> None:
+    lake = make()
+    other = lake.variant(contract=replace(lake.contract, key=("carrier", "flight")))
+    with pytest.raises(ConfigError, match="its days were built by another rule than the contract has now"):
+        whole(other)
+    assert not sent(lake)
+    assert not BEGUN_PUBLICATIONS.exists(lake.pipeline)
