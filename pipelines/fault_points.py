@@ -73,6 +73,8 @@ class Point(StrEnum):
     """It is recorded which days a micro-batch settles, and nothing of it is sent."""
     PART_DUE = "part due"
     """All earlier parts of a micro-batch, or of a whole day, are done; the next one is not begun."""
+    RESET_DUE = "reset due"
+    """`publish reset` has found nothing that speaks against it; the slots are as they were."""
     SLOT_TAKEN = "slot taken"
     """A task has its slot for itself and knows how far it is; its transaction is not begun."""
     ROWS_PRODUCED = "rows produced"

@@ -13,14 +13,14 @@ from pipelines.delta.fenced_commits import claim
 from pipelines.delta.path_renaming import move_aside, timestamp_suffix
 from pipelines.delta.reset_fence import next_fence
 from pipelines.delta.tables import exists
-from pipelines.errors import InfrastructureError, SourceError
+from pipelines.errors import SourceError
 from pipelines.kafka.ingest_position import Continuation, beginning, continuation
 from pipelines.kafka.ingest_state import SparkIngestState
 from pipelines.kafka.topics import find_topic
 from pipelines.ledger.leases import backfill_lease, lease
 from pipelines.spark.checkpoints import BEGAN, note_path, write_note
 from pipelines.spark.pipeline import Pipeline
-from pipelines.spark.stream_progress import read_progress
+from pipelines.steps.stopped_streams import require_stopped
 
 
 @dataclass(frozen=True)
@@ -58,24 +58,13 @@ def reset_checkpoint(pipeline: Pipeline, run_id: str, query: LakeQuery) -> Check
         InfrastructureError: The stream runs on this machine; another run holds the pipeline's lease, or a
             backfill is at work; or cluster or file system do not answer.
     """
-    _require_stopped(pipeline, query)
+    require_stopped(pipeline, query)
     with lease(pipeline, run_id):
         match query:
             case "ingest":
                 return _reset_ingest(pipeline, run_id)
             case "speed":
                 return _reset_speed(pipeline)
-
-
-def _require_stopped(pipeline: Pipeline, query: LakeQuery) -> None:
-    """Make sure that the stream does not run, as far as that is seen from here."""
-    run = read_progress(pipeline.spark, pipeline.checkpoint(query))
-    if run and run.ended_at is None and run.is_alive():
-        raise InfrastructureError(
-            f"{STREAMS[query].job} runs, as process {run.pid} on this machine ({run.host}): expected it to be"
-            " stopped before its checkpoint is moved. Nothing was changed. Stop it, see docs/runbook.md,"
-            " 'Stop the jobs', and run the command again"
-        )
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from pipelines.errors import ConfigError, SourceError
+from pipelines.fault_points import Point, reach
 from pipelines.publishing.cluster import (
     ProgressBySlot,
     asking,
@@ -26,6 +27,7 @@ from pipelines.publishing.slots import SlotProgress
 from pipelines.publishing.transactional_sink import TransactionalSink, begun_with
 from pipelines.spark.checkpoints import QueryFiles, query_files, write_note
 from pipelines.spark.pipeline import Pipeline
+from pipelines.steps.stopped_streams import require_stopped
 
 ResetTo = Literal["beginning", "checkpoint"]
 InFlight = Literal["published", "unpublished"]
@@ -61,23 +63,26 @@ def reset_publishing(pipeline: Pipeline, to: ResetTo, in_flight: InFlight | None
     Raises:
         ConfigError: A checkpoint is there, or is not, or it has to be said what becomes of a micro-batch.
         SourceError: Some of a micro-batch is published, and what is asked for would lose or double the rest.
-        InfrastructureError: The cluster does not answer, or publishing continues.
+        InfrastructureError: The stream runs on this machine; the cluster does not answer, or publishing
+            continues.
     """
-    sink, files = sink_of(pipeline.config), query_files(pipeline.spark, pipeline.checkpoint("publish"))
-    if to == "beginning":
-        _require_moved_aside(files)
-    else:
-        _require_answer(files, in_flight)
+    require_stopped(pipeline, "publish")
+    sink, spark, checkpoint = sink_of(pipeline.config), pipeline.spark, pipeline.checkpoint("publish")
+    # Refused, if it has to be, before those who had the slots are shut out.
+    _require_fit(query_files(spark, checkpoint), to, in_flight)
+    reach(Point.RESET_DUE)
     with asking(sink) as cluster:
         topic = topic_id(cluster, sink.topic)
         ensure_progress_topic(cluster, sink)
         marks = read_slot_progress(cluster, sink)
         while True:
             taken = fence_slots(sink, marks)
-            marks = read_slot_progress(cluster, sink, is_stable=True)
+            # Nothing of earlier runs can commit from now on, so the two that are read now go together.
+            files, marks = query_files(spark, checkpoint), read_slot_progress(cluster, sink, is_stable=True)
             if {*slots_to_take(sink.slots, marks)} <= taken.keys():
                 break
             # A run has begun meanwhile, with more slots.
+        _require_fit(files, to, in_flight)
         partitions = known_partitions(cluster, sink.topic)
         ours = SlotProgress(files.next_batch, files.query or "", topic, sink.slots, partitions=partitions)
         if to == "beginning":
@@ -89,8 +94,15 @@ def reset_publishing(pipeline: Pipeline, to: ResetTo, in_flight: InFlight | None
         write_slot_progress(sink, taken, new_marks)
     if to == "beginning":
         return PublishingReset(sink.name, None)
-    write_note(pipeline.spark, files.path, {"topic_id": topic, PARTITIONS: str(partitions)})
+    write_note(spark, files.path, {"topic_id": topic, PARTITIONS: str(partitions)})
     return _where_it_goes_on(sink.name, [(marks | new_marks)[slot] for slot in range(sink.slots)], files)
+
+
+def _require_fit(files: QueryFiles, to: ResetTo, in_flight: InFlight | None) -> None:
+    if to == "beginning":
+        _require_moved_aside(files)
+    else:
+        _require_answer(files, in_flight)
 
 
 def _require_moved_aside(files: QueryFiles) -> None:

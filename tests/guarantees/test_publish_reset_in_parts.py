@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -11,15 +12,16 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame
 
 from pipelines.contracts.contract import DataContract
-from pipelines.errors import InfrastructureError, SourceError
+from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.fault_points import Point, armed
 from pipelines.publishing.cluster import asking, fence_slots, read_slot_progress, write_slot_progress
 from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import SlotProgress
 from pipelines.publishing.transactional_sink import Published, Publisher
+from pipelines.spark.stream_progress import new_run, write_progress
 from pipelines.steps.publish import publish
-from pipelines.steps.publish_reset import reset_publishing
-from tests.support.accidents import dying
+from pipelines.steps.publish_reset import ResetTo, reset_publishing
+from tests.support.accidents import dying, once
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake, flight
 from tests.support.readers import messages_of
@@ -119,6 +121,39 @@ def test_a_slot_committed_in_the_middle_of_a_part_goes_on_with_it_and_lost_progr
         reset_publishing(lake.pipeline, "checkpoint", "published")
     send(lake)
     each_once(lake)
+
+
+def test_a_reset_goes_by_the_checkpoint_as_it_is_once_nobody_can_publish_any_longer(
+    make: Callable[..., Lake],
+) -> None:
+    lake = make()
+    lake.enter([flight(flight=number) for number in FLIGHTS[:-1]])
+    send(lake)
+
+    def another() -> None:
+        lake.enter([flight(flight=FLIGHTS[-1])])
+        send(lake)
+
+    with armed(Point.RESET_DUE, once(another)):
+        assert reset_publishing(lake.pipeline, "checkpoint", None).next_batch == 2
+    send(lake)
+    each_once(lake)
+    checkpoint = Path(lake.config.checkpoint("publish"))
+    aside = checkpoint.rename(checkpoint.with_name("aside"))
+    with (
+        armed(Point.RESET_DUE, once(partial(aside.rename, checkpoint))),
+        pytest.raises(ConfigError, match="the checkpoint exists"),
+    ):
+        reset_publishing(lake.pipeline, "beginning", None)
+    # One that runs is not to lose its slots.
+    write_progress(lake.spark, str(checkpoint), new_run("publish", 0.0, None))
+    before = progress_of(lake)
+    for to in ResetTo.__args__:  # type: ignore[attr-defined]
+        with pytest.raises(InfrastructureError, match=r"publish_stream runs, as process .*'Stop the jobs'"):
+            reset_publishing(lake.pipeline, to, None)
+    assert {slot: mark.run for slot, mark in progress_of(lake).items()} == {
+        slot: mark.run for slot, mark in before.items()
+    }
 
 
 @pytest.mark.thorough
