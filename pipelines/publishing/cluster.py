@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -30,10 +30,10 @@ from tenacity import (
 
 from pipelines.config.secret_masking import mask_values
 from pipelines.durations import format_interval
-from pipelines.errors import ConfigError, InfrastructureError
+from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.kafka.setting_names import CLEANUP
 from pipelines.publishing.progress_reader import all_progress, progress
-from pipelines.publishing.slots import SlotProducer, SlotProgress, send_progress
+from pipelines.publishing.slots import SlotProducer, SlotProgress, UnreadableError, send_progress
 from pipelines.publishing.transactional_sink import TransactionalSink
 
 _AT_ONCE: Final = 8
@@ -255,11 +255,33 @@ def read_slot_progress(
         sink: Whose.
         is_stable: Wait for transactions in progress, instead of leaving them out; for those of other sinks
             only if a record of this one is behind them.
+
+    Raises:
+        SourceError: Something else is in the place of progress; the message says how it is repaired.
     """
     partitions = count_partitions(cluster, sink.progress_topic)
     if not partitions:
         return {}
-    return all_progress(sink.connection, sink.slots, partitions, is_stable=is_stable)
+    try:
+        return all_progress(sink.connection, sink.slots, partitions, is_stable=is_stable)
+    except UnreadableError as error:
+        raise SourceError(f"{sink.name}: {error}. {sink.to_repair}") from None
+
+
+def read_repairable_progress(
+    cluster: Cluster, sink: TransactionalSink, *, is_stable: bool
+) -> dict[int, SlotProgress]:
+    """Return what progress says of a sink, as `read_slot_progress`, for who writes it anew.
+
+    Of a slot where something else is in the place of its progress it says that it is lost.
+    """
+    partitions = count_partitions(cluster, sink.progress_topic)
+    if not partitions:
+        return {}
+    lost = SlotProgress(0, "", "", sink.slots, is_lost=True)
+    marks = all_progress(sink.connection, sink.slots, partitions, is_stable=is_stable, unreadable=lost)
+    # A slot that the sink has not is one of more slots.
+    return {slot: replace(mark, slots=max(mark.slots, slot + 1)) for slot, mark in marks.items()}
 
 
 def fence_slots(sink: TransactionalSink, marks: ProgressBySlot) -> dict[int, SlotProducer]:

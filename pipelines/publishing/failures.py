@@ -8,7 +8,7 @@ from pipelines.errors import InfrastructureError, OncelakeError, SourceError
 from pipelines.publishing.transactional_sink import TransactionalSink
 from pipelines.spark.failures import TABLE_IS_GONE, first_line
 
-_PROGRESS: Final = re.compile(r"ProgressError: (?P<said>[^\n]*)")
+_PROGRESS: Final = re.compile(r"(?:Progress|Unreadable)Error: (?P<said>[^\n]*)")
 _CONTENT: Final = re.compile(r"ContentError: (?P<said>[^\n]*)")
 _TOO_LATE: Final = re.compile(r"UnsentError: (?P<said>[^\n]*)")
 _KAFKA: Final = re.compile(r"KafkaException: (?P<said>[^\n]*)")

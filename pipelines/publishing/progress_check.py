@@ -326,6 +326,9 @@ def reconcile_with_checkpoint(
         # Written for a stream that has not begun; the topic was recreated since.
         return ours
     current = _current(marks)
+    if not current:
+        # What is left is of slots that the sink has no more.
+        return _without_progress(sink, ours, files)
     _refuse_incomplete(sink, current)
     slots = current[min(current)].slots
     batches = {mark.next_batch for mark in current.values()}

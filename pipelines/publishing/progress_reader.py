@@ -6,7 +6,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from pipelines.publishing.progress_records import recorded_progress
-from pipelines.publishing.slots import SlotConnection, SlotProgress
+from pipelines.publishing.slots import SlotConnection, SlotProgress, UnreadableError
 
 _PASSING = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -53,7 +53,12 @@ def progress(connection: SlotConnection, slots: Iterable[int], *, is_stable: boo
 
 @_tried_again
 def all_progress(
-    connection: SlotConnection, slots: int, partitions: int, *, is_stable: bool
+    connection: SlotConnection,
+    slots: int,
+    partitions: int,
+    *,
+    is_stable: bool,
+    unreadable: SlotProgress | None = None,
 ) -> dict[int, SlotProgress]:
     """Return what progress says of all slots of a sink, also of those that it had before.
 
@@ -65,22 +70,36 @@ def all_progress(
         slots: How many the sink has now.
         partitions: How many the progress topic has.
         is_stable: As for `progress`.
+        unreadable: What stands for an offset, and for a record, that is no progress; None to refuse it. For
+            the offset of a slot that has a record the record counts, as for one that has expired.
 
     Raises:
+        UnreadableError: An offset or a record is no progress.
         KafkaException: The cluster does not answer, or refuses.
         InfrastructureError: Records of the progress topic do not come.
     """
-    marks, read = _offsets(connection, range(partitions), is_stable=is_stable), set[int]()
+    marks = _offsets(connection, range(partitions), is_stable=is_stable, unreadable=unreadable)
+    read = set[int]()
     while True:
         count = min(max([slots, *(mark.slots for mark in marks.values())]), partitions)
-        unknown = [slot for slot in range(count) if slot not in marks and slot not in read]
+        unknown = [
+            slot
+            for slot in range(count)
+            if (slot not in marks or marks[slot] is unreadable) and slot not in read
+        ]
         if not unknown:
             return dict(sorted(marks.items()))
-        marks |= recorded_progress(connection, unknown, is_stable=is_stable)
+        marks |= recorded_progress(connection, unknown, is_stable=is_stable, unreadable=unreadable)
         read |= {*unknown}
 
 
-def _offsets(connection: SlotConnection, slots: Iterable[int], *, is_stable: bool) -> dict[int, SlotProgress]:
+def _offsets(
+    connection: SlotConnection,
+    slots: Iterable[int],
+    *,
+    is_stable: bool,
+    unreadable: SlotProgress | None = None,
+) -> dict[int, SlotProgress]:
     """Return what the offsets of a sink's group say of slots."""
     # A consumer, since librdkafka's AdminClient crashes when it asks a coordinator that has just moved
     # (list_consumer_group_offsets of 2.16.0: it looks for a consumer that it is not).
@@ -88,8 +107,18 @@ def _offsets(connection: SlotConnection, slots: Iterable[int], *, is_stable: boo
     try:
         places = [TopicPartition(connection.progress_topic, slot) for slot in slots]
         marks = {
-            each.partition: SlotProgress.of(each) for each in consumer.committed(places, connection.timeout_s)
+            each.partition: _read(each, unreadable)
+            for each in consumer.committed(places, connection.timeout_s)
         }
     finally:
         consumer.close()
     return {slot: mark for slot, mark in marks.items() if mark}
+
+
+def _read(committed: TopicPartition, unreadable: SlotProgress | None) -> SlotProgress | None:
+    try:
+        return SlotProgress.of(committed)
+    except UnreadableError:
+        if unreadable is None:
+            raise
+        return unreadable

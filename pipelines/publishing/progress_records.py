@@ -12,13 +12,17 @@ from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
 from pipelines.errors import InfrastructureError
 from pipelines.publishing.partition_records import Stalled, records_until
-from pipelines.publishing.slots import SlotConnection, SlotProgress
+from pipelines.publishing.slots import SlotConnection, SlotProgress, UnreadableError
 
 _log = logging.getLogger(__name__)
 
 
 def recorded_progress(
-    connection: SlotConnection, slots: Sequence[int], *, is_stable: bool
+    connection: SlotConnection,
+    slots: Sequence[int],
+    *,
+    is_stable: bool,
+    unreadable: SlotProgress | None = None,
 ) -> dict[int, SlotProgress]:
     """Return the newest committed record of a sink, of each of some partitions of its progress topic.
 
@@ -26,8 +30,10 @@ def recorded_progress(
         connection: To the cluster that keeps it.
         slots: Their numbers; those that have none are left out.
         is_stable: Wait for transactions of this sink that are under way, instead of leaving them out.
+        unreadable: What stands for a record that is no progress; None to refuse it.
 
     Raises:
+        UnreadableError: A record is no progress.
         KafkaException: The cluster does not answer, or refuses.
         InfrastructureError: Records of the progress topic do not come.
     """
@@ -48,11 +54,20 @@ def recorded_progress(
                 if record.key() == connection.name.encode():
                     # A record without a value takes progress back.
                     value = record.value()
-                    marks[record.partition()] = SlotProgress.of_record(value) if value is not None else None
+                    marks[record.partition()] = None if value is None else _read(value, unreadable)
         except Stalled as stalled:
             slot = stalled.partition
             raise _do_not_come(connection, slot, holders.get(slot)) from None
     return {slot: mark for slot, mark in marks.items() if mark}
+
+
+def _read(value: bytes, unreadable: SlotProgress | None) -> SlotProgress:
+    try:
+        return SlotProgress.of_record(value)
+    except UnreadableError:
+        if unreadable is None:
+            raise
+        return unreadable
 
 
 @dataclass(frozen=True)

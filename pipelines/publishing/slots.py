@@ -39,6 +39,10 @@ class UnsentError(Exception):
     """The brokers did not take all rows of a slot while its transaction may be open."""
 
 
+class UnreadableError(SourceError):
+    """What is kept in the place of a slot's progress is none."""
+
+
 class ContentError(SourceError):
     """A slot was published with other rows than it has now."""
 
@@ -110,13 +114,13 @@ class SlotProgress:
         """Read it from what the group has committed; None if that is nothing.
 
         Raises:
-            SourceError: It is no progress.
+            UnreadableError: It is no progress, as where Kafka's own tool has set the offset.
         """
         if committed.error:
             raise KafkaException(committed.error)
         if committed.offset < 0:
             return None
-        metadata = _object(committed.metadata or "{}")
+        metadata = _object(committed.metadata or "")
         progress = None if metadata is None else cls._read({**metadata, "next_batch": committed.offset})
         if progress is None:
             raise _unreadable("the metadata of an offset of the sink's group", committed.metadata)
@@ -127,7 +131,7 @@ class SlotProgress:
         """Read it from the value of a record of the progress topic.
 
         Raises:
-            SourceError: It is none.
+            UnreadableError: It is none.
         """
         progress = cls._read(_object(value) or {})
         if progress is None:
@@ -139,12 +143,12 @@ class SlotProgress:
         """Return the progress that metadata stand for; None if they stand for none."""
         kinds = {"next_batch": int, "source": str, "topic_id": str, "slots": int, "is_begun": bool}
         kinds |= {"run": str, "partitions": int, "part": int, "parts": int, "is_lost": bool}
-        usual: dict[str, Any] = {"source": "", "topic_id": "", "slots": 0}
+        usual: dict[str, Any] = {"source": "", "topic_id": ""}
         values = usual | {name: metadata[name] for name in kinds if name in metadata}
         fits = all(type(value) is kinds[name] for name, value in values.items())
         if not fits or min((v for v in values.values() if type(v) is int), default=0) < 0:
             return None
-        if "next_batch" not in values or values.get("parts") == 0:
+        if "next_batch" not in values or 0 in (values.get("slots", 0), values.get("parts", 1)):
             return None
         match metadata.get("written"):
             case None:
@@ -182,9 +186,10 @@ def _object(text: str | bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _unreadable(what: str, found: object) -> SourceError:
-    return SourceError(
-        f"{what} is no progress: found {str(found)[:_LONGEST_SHOWN]!r}, expected JSON as Oncelake writes it."
+def _unreadable(what: str, found: object) -> UnreadableError:
+    return UnreadableError(
+        f"{what} is no progress: found {str(found or '')[:_LONGEST_SHOWN]!r}, expected JSON as Oncelake"
+        " writes it."
         " Another program has written there. Nothing was published."
         " See docs/publishing.md, 'Refused at the start, with exit code 4'"
     )

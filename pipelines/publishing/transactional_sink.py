@@ -98,6 +98,16 @@ class TransactionalSink:
         return self.rebuild or f"If they are gone: move the checkpoint aside, then {self.republish_command}"
 
     @property
+    def to_repair(self) -> str:
+        """What to do if something else than progress is in its place."""
+        return (
+            "To repair the progress of publish_stream:"
+            f" {self.command('publish reset', '--to checkpoint')}; that of a whole day is known again once"
+            " the offsets are deleted (kafka-consumer-groups.sh --delete-offsets"
+            f" --group {self.name} --topic {self.progress_topic})"
+        )
+
+    @property
     def connection(self) -> Connection:
         """How its slots are reached, by whom it is sent to."""
         return Connection(

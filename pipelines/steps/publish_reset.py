@@ -11,7 +11,7 @@ from pipelines.publishing.cluster import (
     ensure_progress_topic,
     fence_slots,
     known_partitions,
-    read_slot_progress,
+    read_repairable_progress,
     slots_to_take,
     topic_id,
     write_slot_progress,
@@ -74,11 +74,12 @@ def reset_publishing(pipeline: Pipeline, to: ResetTo, in_flight: InFlight | None
     with asking(sink) as cluster:
         topic = topic_id(cluster, sink.topic)
         ensure_progress_topic(cluster, sink)
-        marks = read_slot_progress(cluster, sink)
+        marks = read_repairable_progress(cluster, sink, is_stable=False)
         while True:
             taken = fence_slots(sink, marks)
             # Nothing of earlier runs can commit from now on, so the two that are read now go together.
-            files, marks = query_files(spark, checkpoint), read_slot_progress(cluster, sink, is_stable=True)
+            files = query_files(spark, checkpoint)
+            marks = read_repairable_progress(cluster, sink, is_stable=True)
             if {*slots_to_take(sink.slots, marks)} <= taken.keys():
                 break
             # A run has begun meanwhile, with more slots.
@@ -88,14 +89,16 @@ def reset_publishing(pipeline: Pipeline, to: ResetTo, in_flight: InFlight | None
         if to == "beginning":
             new_marks = dict.fromkeys(range(sink.slots), replace(ours, next_batch=0))
         else:
-            new_marks = repaired_progress(sink, ours, marks, files, in_flight)
+            known = {slot: mark for slot, mark in marks.items() if slot < sink.slots}
+            # Also what is known by its record alone, as where another program has set an offset.
+            new_marks = known | repaired_progress(sink, ours, marks, files, in_flight)
         if former := former_slots(marks, sink.slots, ""):
             write_slot_progress(sink, taken, former)
         write_slot_progress(sink, taken, new_marks)
     if to == "beginning":
         return PublishingReset(sink.name, None)
     write_note(spark, files.path, {"topic_id": topic, PARTITIONS: str(partitions)})
-    return _where_it_goes_on(sink.name, [(marks | new_marks)[slot] for slot in range(sink.slots)], files)
+    return _where_it_goes_on(sink.name, [new_marks[slot] for slot in range(sink.slots)], files)
 
 
 def _require_fit(files: QueryFiles, to: ResetTo, in_flight: InFlight | None) -> None:

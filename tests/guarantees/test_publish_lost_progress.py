@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_END, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from pipelines.contracts.contract import DataContract
@@ -15,6 +15,7 @@ from pipelines.fault_points import Point
 from pipelines.publishing.progress_check import publisher
 from pipelines.publishing.settings import sink_of
 from pipelines.steps.publish import PublishedStream, publish, publishing_status
+from pipelines.steps.publish_reset import reset_publishing
 from tests.support.kafka import MakeTopic, make_anew, make_topic, ordered_producer
 from tests.support.lakes import Lake, flight
 from tests.support.publish_faults import Fault
@@ -114,6 +115,29 @@ def test_a_slot_of_which_the_topic_has_rows_is_done_and_another_is_not(
     enter(lake, 9)
     assert send(lake).rows == 1
     each_once(broker, output, 9)
+
+
+def test_offsets_that_another_program_has_set_are_told_and_a_reset_goes_by_the_records(
+    make: Callable[..., Lake], admin: AdminClient, broker: str, output: str
+) -> None:
+    lake, progress = make(), f"{output}-progress"
+    # Two of its partitions are of slots that the sink has not.
+    make_topic(admin, NewTopic(progress, 4, 1))
+    enter(lake, 1, 2, 3, 4)
+    send(lake)
+    group = Consumer({"bootstrap.servers": broker, "group.id": sink_of(lake.config).name})
+    group.commit(offsets=[TopicPartition(progress, slot, 7) for slot in range(4)], asynchronous=False)
+    group.close()
+    enter(lake, 5)
+    to_repair = r"is no progress: found ''.*oncelake publish reset .*--to checkpoint"
+    for refused in (send, lambda lake: publishing_status(lake.pipeline)):
+        with pytest.raises(SourceError, match=to_repair):
+            refused(lake)
+    assert reset_publishing(lake.pipeline, "checkpoint", None).next_batch == 1
+    told = publishing_status(lake.pipeline)
+    assert (told.problem, {slot: told.slots[slot] for slot in range(2)}) == (None, {0: 1, 1: 1})
+    assert send(lake).rows == 1
+    each_once(broker, output, 5)
 
 
 @pytest.mark.thorough

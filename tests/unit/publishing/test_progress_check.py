@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from pipelines.errors import SourceError
-from pipelines.publishing.progress_check import fits_in, reconcile_with_checkpoint
+from pipelines.publishing.progress_check import fits_in, reconcile_with_checkpoint, refuse_other_progress
 from pipelines.publishing.slot_writer import headers_of
 from pipelines.publishing.slots import ProgressError, SlotProgress, Written, what_to_do
 from pipelines.publishing.topic_lookup import Row, slots_with_all
@@ -94,6 +94,20 @@ def test_a_mark_comes_back_from_the_group_as_it_was() -> None:
         assert read is not None
         assert asdict(read) == asdict(full)
     assert SlotProgress.of(TopicPartition("oncelake-progress", 2)) is None
+
+
+def test_an_offset_that_another_program_has_set_is_no_progress() -> None:
+    # As kafka-consumer-groups.sh --reset-offsets commits it.
+    for metadata in ("", "{}", '{"source": "query", "topic_id": "topic-id", "slots": 0}'):
+        committed = TopicPartition("oncelake-progress", 2, 7, metadata)
+        with pytest.raises(SourceError, match="the metadata of an offset of the sink's group is no progress"):
+            SlotProgress.of(committed)
+
+
+def test_progress_of_slots_that_the_sink_has_no_more_is_none_of_those_that_it_has() -> None:
+    left = {3: DONE}
+    assert reconcile_with_checkpoint(SINK, "topic-id", left, files(8)) == DONE
+    refuse_other_progress(SINK, "topic-id", left, files(8))
 
 
 def test_clients_name_the_rack_of_their_own_machine(monkeypatch: pytest.MonkeyPatch) -> None:
