@@ -13,6 +13,7 @@ from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import days_of, past_days
 from pipelines.durations import format_interval
+from pipelines.publishing.progress_gap import micro_batches_text
 from pipelines.publishing.published_days import how_to_send
 from pipelines.publishing.settings import settings_of
 from pipelines.spark.checkpoints import QueryFiles
@@ -235,13 +236,21 @@ def summary_of_diagnosis(diagnosis: step.PublishingDiagnosis) -> dict[str, Any]:
     type=click.Choice(["published", "unpublished"]),
     help="Required with --to checkpoint if a micro-batch is in flight: whether consumers already have it.",
 )
-def reset(to: ResetTo, in_flight: InFlight | None, **common: Any) -> None:
+@click.option(
+    "--accept-missing",
+    is_flag=True,
+    help="With --to checkpoint: continue although the topic may lack micro-batches that are done by the"
+    " checkpoint, as after a restore of the output cluster. They are not sent again.",
+)
+def reset(to: ResetTo, in_flight: InFlight | None, accept_missing: bool, **common: Any) -> None:
     """Reset the publishing progress; stop publish_stream first."""
     if in_flight and to == "beginning":
         raise click.UsageError("--in-flight goes with --to checkpoint")
+    if accept_missing and to == "beginning":
+        raise click.UsageError("--accept-missing goes with --to checkpoint")
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
-        return summary_of_reset(reset_publishing(pipeline, to, in_flight))
+        return summary_of_reset(reset_publishing(pipeline, to, in_flight, accept_missing=accept_missing))
 
     run_job(Job("publish reset", body, check=_require_topic), CommonOptions(**common))
 
@@ -253,7 +262,8 @@ def summary_of_reset(done: PublishingReset) -> dict[str, Any]:
         done: Where it goes on.
 
     Returns:
-        `lines`.
+        `missing`, `again`: the first and the last micro-batch that the topic may lack and that is not sent,
+        and of those that consumers have and that are sent once more; None if there are none. `lines`.
     """
     if done.next_batch is None:
         following = "all days that are not certified will be published again"
@@ -261,7 +271,18 @@ def summary_of_reset(done: PublishingReset) -> dict[str, Any]:
         following = f"micro-batch {done.next_batch} continues with part {done.part + 1} of {done.parts}"
     else:
         following = f"micro-batch {done.next_batch} is next"
-    return {"lines": [f"{done.sink}: {following}"]}
+    lines = [f"{done.sink}: {following}"]
+    if done.missing:
+        missing = micro_batches_text(done.missing)
+        lines.append(f"not sent again, although the topic may lack rows of it: {missing}")
+    if done.again:
+        again = micro_batches_text(done.again)
+        lines.append(f"sent again, although consumers have rows of it already: {again}")
+    return {"missing": _ends(done.missing), "again": _ends(done.again), "lines": lines}
+
+
+def _ends(numbers: range) -> list[int] | None:
+    return [numbers[0], numbers[-1]] if numbers else None
 
 
 def _require_topic(config: PipelineConfig, contract: DataContract) -> None:

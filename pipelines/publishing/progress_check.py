@@ -22,6 +22,7 @@ from pipelines.publishing.cluster import (
     topic_id,
     write_slot_progress,
 )
+from pipelines.publishing.progress_gap import ProgressGap, current_marks, micro_batches_text, progress_gap
 from pipelines.publishing.slots import SlotProducer, SlotProgress
 from pipelines.publishing.topic_lookup import published_slots
 from pipelines.publishing.transactional_sink import Frame, Outgoing, Publisher, TransactionalSink
@@ -277,7 +278,7 @@ def refuse_other_progress(
     Raises:
         SourceError: It is another's; the message says what to do.
     """
-    marks = _current(marks)
+    marks = current_marks(marks)
     begun = [mark for mark in marks.values() if mark.source]
     if files.query is None:
         if begun:
@@ -325,26 +326,45 @@ def reconcile_with_checkpoint(
     if files.query is None and any(mark.topic_id != topic for mark in marks.values()):
         # Written for a stream that has not begun; the topic was recreated since.
         return ours
-    current = _current(marks)
+    current = current_marks(marks)
     if not current:
         # What is left is of slots that the sink has no more.
         return _without_progress(sink, ours, files)
     _refuse_incomplete(sink, current)
     slots = current[min(current)].slots
-    batches = {mark.next_batch for mark in current.values()}
-    # Parts of a micro-batch that was not begun are ahead of the checkpoint as well.
-    ahead = {mark.next_batch for mark in current.values() if mark.part and files.in_flight is None}
-    if odd := sorted((batches - _numbers(files)) | ahead):
-        raise SourceError(
-            f"{sink.name}: progress is at micro-batch {', '.join(map(str, odd))}, but the checkpoint"
-            f" {files.path} is at {files.next_batch}: one of the two was restored from a backup."
-            f" {_go_on(sink, files)}"
-        )
+    if gap := progress_gap(current, ours, files):
+        raise _apart(sink, gap, current, files)
     if slots != sink.slots or any(mark.slots != slots for mark in current.values()):
         if files.in_flight is None:
             return ours
         raise begun_with_other_slots(sink, files, slots)
     return _without_progress(sink, ours, files) if len(current) < slots else None
+
+
+def _apart(
+    sink: TransactionalSink, gap: ProgressGap, current: ProgressBySlot, files: QueryFiles
+) -> SourceError:
+    """Return what is said where progress and checkpoint are at different micro-batches."""
+    positions = sorted({mark.next_batch for mark in current.values()})
+    where = (
+        f"{sink.name}: progress is at micro-batch {', '.join(map(str, positions))}, but the checkpoint"
+        f" {files.path} is at {files.next_batch}."
+    )
+    said = [where]
+    if gap.missing:
+        said.append(
+            "Progress is older than the checkpoint: the cluster of the output topic was restored from a copy,"
+            f" or progress was. So topic '{sink.topic}' may lack {micro_batches_text(gap.missing)}, which the"
+            f" stream does not send again. {_from_the_beginning(sink, files)} If consumers have these"
+            f" micro-batches, or do without them: {_reset_to_checkpoint(sink, files, '--accept-missing')}."
+        )
+    if gap.ahead:
+        said.append(
+            "The checkpoint is older than progress: it was restored from a backup. If you have the newer one,"
+            f" restore it. Consumers have {micro_batches_text(gap.ahead)} already; to continue from the"
+            f" checkpoint, which sends these again: {_reset_to_checkpoint(sink, files)}."
+        )
+    return SourceError(" ".join(said))
 
 
 def begun_with_other_slots(sink: TransactionalSink, files: QueryFiles, slots: int) -> SourceError:
@@ -370,12 +390,6 @@ def _refuse_incomplete(sink: TransactionalSink, current: ProgressBySlot) -> None
             " their producer. Readers have a part of these slots. To send all of their rows once more:"
             f" {sink.command('publish reset', '--to checkpoint --in-flight unpublished')}"
         )
-
-
-def _current(marks: ProgressBySlot) -> ProgressBySlot:
-    """Return the progress without that of slots that no longer exist."""
-    slots = marks[min(marks)].slots if marks else 0
-    return {slot: mark for slot, mark in marks.items() if slot < slots}
 
 
 def fits_in(mark: SlotProgress | None, ours: SlotProgress, files: QueryFiles) -> bool:
@@ -430,6 +444,6 @@ def _go_on(sink: TransactionalSink, files: QueryFiles) -> str:
     return f"To continue from the checkpoint instead: {_reset_to_checkpoint(sink, files)}."
 
 
-def _reset_to_checkpoint(sink: TransactionalSink, files: QueryFiles) -> str:
-    answer = " --in-flight published|unpublished" if files.in_flight is not None else ""
-    return sink.command("publish reset", f"--to checkpoint{answer}")
+def _reset_to_checkpoint(sink: TransactionalSink, files: QueryFiles, accepted: str = "") -> str:
+    answer = "--in-flight published|unpublished" if files.in_flight is not None else ""
+    return sink.command("publish reset", " ".join(filter(None, ("--to checkpoint", answer, accepted))))

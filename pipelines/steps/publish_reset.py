@@ -1,11 +1,13 @@
 """Publish reset: make progress and checkpoint agree again, by what an operator has found out."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from pipelines.errors import ConfigError, SourceError
 from pipelines.fault_points import Point, reach
 from pipelines.publishing.cluster import (
+    Cluster,
     ProgressBySlot,
     asking,
     ensure_progress_topic,
@@ -22,8 +24,9 @@ from pipelines.publishing.progress_check import (
     fits_in,
     former_slots,
 )
+from pipelines.publishing.progress_gap import ProgressGap, micro_batches_text, progress_gap
 from pipelines.publishing.settings import sink_of
-from pipelines.publishing.slots import SlotProgress
+from pipelines.publishing.slots import SlotProducer, SlotProgress
 from pipelines.publishing.transactional_sink import TransactionalSink, begun_with
 from pipelines.spark.checkpoints import QueryFiles, query_files, write_note
 from pipelines.spark.pipeline import Pipeline
@@ -42,15 +45,21 @@ class PublishingReset:
         next_batch: The micro-batch that is next; None if all begins anew.
         part: How many of its parts are done.
         parts: In how many parts it is sent; 1 if it comes as a whole.
+        missing: Micro-batches that the topic may lack, and that are not sent.
+        again: Micro-batches that consumers have already, and that are sent once more.
     """
 
     sink: str
     next_batch: int | None
     part: int = 0
     parts: int = 1
+    missing: range = range(0)
+    again: range = range(0)
 
 
-def reset_publishing(pipeline: Pipeline, to: ResetTo, in_flight: InFlight | None) -> PublishingReset:
+def reset_publishing(
+    pipeline: Pipeline, to: ResetTo, in_flight: InFlight | None, *, accept_missing: bool = False
+) -> PublishingReset:
     """Make progress and checkpoint agree again, by what an operator has found out.
 
     Args:
@@ -59,6 +68,7 @@ def reset_publishing(pipeline: Pipeline, to: ResetTo, in_flight: InFlight | None
             `checkpoint`: progress becomes what the checkpoint says.
         in_flight: Whether the micro-batch that was begun, if there was one, is to count as published in
             slots that do not know it themselves.
+        accept_missing: Go on also if the topic may lack micro-batches that are done by the checkpoint.
 
     Raises:
         ConfigError: A checkpoint is there, or is not, or it has to be said what becomes of a micro-batch.
@@ -67,38 +77,76 @@ def reset_publishing(pipeline: Pipeline, to: ResetTo, in_flight: InFlight | None
             continues.
     """
     require_stopped(pipeline, "publish")
-    sink, spark, checkpoint = sink_of(pipeline.config), pipeline.spark, pipeline.checkpoint("publish")
+    sink = sink_of(pipeline.config)
     # Refused, if it has to be, before those who had the slots are shut out.
-    _require_fit(query_files(spark, checkpoint), to, in_flight)
+    _require_fit(_files(pipeline), to, in_flight)
     reach(Point.RESET_DUE)
     with asking(sink) as cluster:
         topic = topic_id(cluster, sink.topic)
         ensure_progress_topic(cluster, sink)
-        marks = read_repairable_progress(cluster, sink, is_stable=False)
-        while True:
-            taken = fence_slots(sink, marks)
-            # Nothing of earlier runs can commit from now on, so the two that are read now go together.
-            files = query_files(spark, checkpoint)
-            marks = read_repairable_progress(cluster, sink, is_stable=True)
-            if {*slots_to_take(sink.slots, marks)} <= taken.keys():
-                break
-            # A run has begun meanwhile, with more slots.
+        taken, files, marks = _take(pipeline, cluster, sink)
         _require_fit(files, to, in_flight)
         partitions = known_partitions(cluster, sink.topic)
         ours = SlotProgress(files.next_batch, files.query or "", topic, sink.slots, partitions=partitions)
         if to == "beginning":
-            new_marks = dict.fromkeys(range(sink.slots), replace(ours, next_batch=0))
-        else:
-            known = {slot: mark for slot, mark in marks.items() if slot < sink.slots}
-            # Also what is known by its record alone, as where another program has set an offset.
-            new_marks = known | repaired_progress(sink, ours, marks, files, in_flight)
-        if former := former_slots(marks, sink.slots, ""):
-            write_slot_progress(sink, taken, former)
-        write_slot_progress(sink, taken, new_marks)
-    if to == "beginning":
-        return PublishingReset(sink.name, None)
-    write_note(spark, files.path, {"topic_id": topic, PARTITIONS: str(partitions)})
-    return _where_it_goes_on(sink.name, [new_marks[slot] for slot in range(sink.slots)], files)
+            _write(sink, taken, marks, dict.fromkeys(range(sink.slots), replace(ours, next_batch=0)))
+            return PublishingReset(sink.name, None)
+        gap = progress_gap(marks, ours, files)
+        if gap.missing and not accept_missing:
+            raise _missing(sink, gap.missing, files)
+        known = {slot: mark for slot, mark in marks.items() if slot < sink.slots}
+        # Also what is known by its record alone, as where another program has set an offset.
+        new_marks = known | repaired_progress(sink, ours, marks, files, in_flight)
+        _write(sink, taken, marks, new_marks)
+    write_note(pipeline.spark, files.path, {"topic_id": topic, PARTITIONS: str(partitions)})
+    done = _where_it_goes_on(sink.name, [new_marks[slot] for slot in range(sink.slots)], files)
+    return replace(done, missing=gap.missing, again=_sent_again(gap, new_marks))
+
+
+def _files(pipeline: Pipeline) -> QueryFiles:
+    return query_files(pipeline.spark, pipeline.checkpoint("publish"))
+
+
+def _take(
+    pipeline: Pipeline, cluster: Cluster, sink: TransactionalSink
+) -> tuple[Mapping[int, SlotProducer], QueryFiles, ProgressBySlot]:
+    """Take all slots; return them, and what checkpoint and progress say once nobody else can publish."""
+    marks = read_repairable_progress(cluster, sink, is_stable=False)
+    while True:
+        taken = fence_slots(sink, marks)
+        # Nothing of earlier runs can commit from now on, so the two that are read now go together.
+        files, marks = _files(pipeline), read_repairable_progress(cluster, sink, is_stable=True)
+        if {*slots_to_take(sink.slots, marks)} <= taken.keys():
+            return taken, files, marks
+        # A run has begun meanwhile, with more slots.
+
+
+def _write(
+    sink: TransactionalSink,
+    taken: Mapping[int, SlotProducer],
+    marks: ProgressBySlot,
+    new_marks: ProgressBySlot,
+) -> None:
+    """Write progress, first that of slots that the sink has no more."""
+    if former := former_slots(marks, sink.slots, ""):
+        write_slot_progress(sink, taken, former)
+    write_slot_progress(sink, taken, new_marks)
+
+
+def _missing(sink: TransactionalSink, missing: range, files: QueryFiles) -> ConfigError:
+    aside = f"move {files.path} aside, then {sink.republish_command}"
+    return ConfigError(
+        f"{sink.name}: progress is older than the checkpoint {files.path}: topic '{sink.topic}' may lack"
+        f" {micro_batches_text(missing)}, which the stream does not send again. Nothing was changed. To send"
+        f" everything once more: {aside}. If consumers have these micro-batches, or do without them, add"
+        " --accept-missing"
+    )
+
+
+def _sent_again(gap: ProgressGap, new_marks: ProgressBySlot) -> range:
+    """Return the micro-batches that consumers have, and that are sent once more."""
+    following = min(mark.next_batch for mark in new_marks.values())
+    return range(max(following, gap.ahead.start), gap.ahead.stop) if gap.ahead else gap.ahead
 
 
 def _require_fit(files: QueryFiles, to: ResetTo, in_flight: InFlight | None) -> None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -10,8 +11,9 @@ from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from pipelines.contracts.contract import DataContract
-from pipelines.errors import SourceError
+from pipelines.errors import ConfigError, SourceError
 from pipelines.fault_points import Point
+from pipelines.publishing.cluster import asking, fence_slots, read_slot_progress, write_slot_progress
 from pipelines.publishing.progress_check import publisher
 from pipelines.publishing.settings import sink_of
 from pipelines.steps.publish import PublishedStream, publish, publishing_status
@@ -138,6 +140,29 @@ def test_offsets_that_another_program_has_set_are_told_and_a_reset_goes_by_the_r
     assert (told.problem, {slot: told.slots[slot] for slot in range(2)}) == (None, {0: 1, 1: 1})
     assert send(lake).rows == 1
     each_once(broker, output, 5)
+
+
+def test_progress_of_a_restored_cluster_is_passed_over_only_if_somebody_accepts_what_the_topic_lacks(
+    make: Callable[..., Lake],
+) -> None:
+    lake = make()
+    for number in (1, 2, 3):
+        enter(lake, number)
+        send(lake)
+    sink = sink_of(lake.config)
+    with asking(sink) as cluster:
+        known = read_slot_progress(cluster, sink, is_stable=True)
+    earlier = {slot: replace(mark, next_batch=1) for slot, mark in known.items()}
+    write_slot_progress(sink, fence_slots(sink, {}), earlier)
+    with pytest.raises(SourceError, match=r"may lack micro-batches 1 to 2, .*--accept-missing"):
+        send(lake)
+    with pytest.raises(ConfigError, match=r"may lack micro-batches 1 to 2, .*add --accept-missing"):
+        reset_publishing(lake.pipeline, "checkpoint", None)
+    assert publishing_status(lake.pipeline).slots == {0: 1, 1: 1}
+    done = reset_publishing(lake.pipeline, "checkpoint", None, accept_missing=True)
+    assert (done.next_batch, done.missing, done.again) == (3, range(1, 3), range(0))
+    enter(lake, 4)
+    assert send(lake).rows == 1
 
 
 @pytest.mark.thorough

@@ -274,7 +274,7 @@ def test_after_a_checkpoint_was_restored_the_topic_comes_to_the_same(make: Calla
     backup.rename(checkpoint)
     with pytest.raises(SourceError, match="was restored from a backup"):
         send(lake)
-    reset_publishing(lake.pipeline, "checkpoint", None)
+    assert reset_publishing(lake.pipeline, "checkpoint", None).again == range(1, 2)
     lake.ingest([on(1, 1, sent=EARLIER, departure_delay=9.0), on(2, 4)])
     stream(lake)
     night(lake, ONE)

@@ -3,6 +3,9 @@
 import json
 from datetime import date, timedelta
 
+import pytest
+from click.testing import CliRunner
+
 from pipelines.cli import publish
 from pipelines.config.loader import load_config
 from pipelines.publishing.cluster_advice import ClusterFacts
@@ -90,4 +93,20 @@ def test_a_reset_of_publishing_tells_where_it_goes_on() -> None:
         "micro-batch 4 continues with part 2 of 3": PublishingReset("sink", 4, 1, 3),
     }
     for said, done in following.items():
-        assert publish.summary_of_reset(done) == {"lines": [f"sink: {said}"]}
+        assert publish.summary_of_reset(done) == {"missing": None, "again": None, "lines": [f"sink: {said}"]}
+    apart = PublishingReset("sink", 4, missing=range(2, 4), again=range(4, 5))
+    told = publish.summary_of_reset(apart)
+    assert (told["missing"], told["again"]) == ([2, 3], [4, 4])
+    assert told["lines"][1:] == [
+        "not sent again, although the topic may lack rows of it: micro-batches 2 to 3",
+        "sent again, although consumers have rows of it already: micro-batch 4",
+    ]
+
+
+@pytest.mark.parametrize("words", ["--in-flight published", "--accept-missing"])
+def test_what_is_said_of_a_checkpoint_goes_with_it(words: str) -> None:
+    option, *value = words.split()
+    given = ["reset", "--pipeline", "flights", "--to", "beginning", option, *value]
+    refused = CliRunner().invoke(publish.publish, given)
+    assert refused.exit_code == 2
+    assert f"{option} goes with --to checkpoint" in refused.output

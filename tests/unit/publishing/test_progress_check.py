@@ -8,6 +8,7 @@ from confluent_kafka import TopicPartition
 
 from pipelines.errors import SourceError
 from pipelines.publishing.progress_check import fits_in, reconcile_with_checkpoint, refuse_other_progress
+from pipelines.publishing.progress_gap import progress_gap
 from pipelines.publishing.slot_writer import headers_of
 from pipelines.publishing.slots import ProgressError, SlotProgress, Written, what_to_do
 from pipelines.publishing.topic_lookup import Row, slots_with_all
@@ -276,6 +277,40 @@ def test_what_does_not_go_together_is_told_with_what_to_do(
     with pytest.raises(SourceError, match=message) as refused:
         reconcile_with_checkpoint(SINK, "topic-id", known, checkpoint)
     assert "oncelake publish reset" in str(refused.value) or "oncelake publish_stream" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("known", "checkpoint", "missing", "again"),
+    [
+        (marks(6, 7, 7), files(7), "micro-batch 6", None),
+        (marks(0, 0, 0, source=""), files(7), "micro-batches 0 to 6", None),
+        (marks(5, 7, 7, part=1), files(7, under_way=True), "micro-batches 5 to 6", None),
+        (marks(9, 9, 9), files(7), None, "micro-batches 7 to 8"),
+        (marks(7, 7, 7, part=1), files(7), None, "micro-batch 7"),
+        (marks(8, 8, 8, part=1), files(7, under_way=True), None, "micro-batches 7 to 8"),
+        (marks(6, 9, 7), files(7, under_way=True), "micro-batch 6", "micro-batches 7 to 8"),
+    ],
+)
+def test_whether_progress_or_checkpoint_is_older_decides_what_is_said(
+    known: dict[int, SlotProgress], checkpoint: QueryFiles, missing: str | None, again: str | None
+) -> None:
+    with pytest.raises(SourceError) as refused:
+        reconcile_with_checkpoint(SINK, "topic-id", known, checkpoint)
+    said = str(refused.value)
+    answer = " --in-flight published|unpublished" if checkpoint.in_flight is not None else ""
+    lacks = f"may lack {missing}, which the stream does not send again. To send everything once more: move"
+    assert (lacks in said) is (missing is not None)
+    assert (f"--to checkpoint{answer} --accept-missing." in said) is (missing is not None)
+    assert (f"Consumers have {again} already; to continue" in said) is (again is not None)
+    assert (f"--to checkpoint{answer}." in said) is (again is not None)
+
+
+def test_only_progress_of_the_same_checkpoint_and_topic_is_older_or_newer_than_it() -> None:
+    ours = replace(DONE, next_batch=7)
+    for mark in (replace(DONE, next_batch=2, source="another"), replace(DONE, next_batch=2, topic_id="b")):
+        assert not progress_gap({0: mark}, ours, files(7))
+    left = replace(DONE, next_batch=2, slots=4)
+    assert not progress_gap(marks(7, 7, 7) | {3: left}, ours, files(7))
 
 
 def test_each_row_gets_its_own_headers_also_in_a_part_of_a_batch() -> None:
