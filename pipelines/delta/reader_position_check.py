@@ -11,6 +11,7 @@ from pipelines.delta.stream_check import reset_command
 from pipelines.delta.stream_position import last_version_read
 from pipelines.delta.tables import exists, version
 from pipelines.errors import SourceError
+from pipelines.spark.checkpoints import DamagedFileError
 from pipelines.spark.pipeline import Pipeline
 
 
@@ -20,7 +21,8 @@ def require_not_read_ahead(pipeline: Pipeline, *tables: Layer) -> None:
     It is asked before anything is written to a table, and before the stream reads on.
 
     Raises:
-        SourceError: One has not; the message has the command that fixes it.
+        SourceError: One has not, or the file that says so is damaged; the message has the command that fixes
+            it.
     """
     for table in tables:
         reader = reader_of(table)
@@ -33,7 +35,15 @@ def versions_read_ahead(pipeline: Pipeline, table: Layer) -> int:
     reader, path = reader_of(table), pipeline.table(table)
     if reader is None or reader not in pipeline.config.streams or not exists(pipeline.spark, path):
         return 0
-    last = last_version_read(pipeline, reader)
+    try:
+        last = last_version_read(pipeline, reader)
+    except DamagedFileError as error:
+        if reader != "publish":
+            raise
+        # Its checkpoint is not made anew together with a table, as those of the streams that write one.
+        raise DamagedFileError(
+            f"{error}. To start publishing from the beginning: {_way_out(pipeline.config, reader)}"
+        ) from None
     return 0 if last is None else max(0, last - version(pipeline.spark, path))
 
 

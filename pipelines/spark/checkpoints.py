@@ -17,6 +17,10 @@ from pipelines.spark.files import HadoopFile
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _VERSION: Final = "v1"
 _COMMIT_VERSION: Final = re.compile(r"v[0-9]{1,9}")
+# Its stream writes no table from which it could be made anew.
+_OF_PUBLISH: Final = re.compile(
+    r"(?P<folder>.*/ops/checkpoints/[^/]+/publish)(?:/offsets/(?P<batch>[0-9]+)|/.*|\.note\.json)"
+)
 _OF_KAFKA: Final = "offsets by topic and partition, in JSON"
 BEGAN: Final = "began"
 """In the note beside ingest's checkpoint: where ingest began before resets, by partition, as JSON."""
@@ -365,9 +369,13 @@ def _object(text: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
+class DamagedFileError(SourceError):
+    """A file of a checkpoint is damaged or gone. Exit code 4."""
+
+
 def damaged_file_error(
     path: str, expected: str, *, found: str = "the file is empty, cut off or changed"
-) -> SourceError:
+) -> DamagedFileError:
     """Return the refusal of a file of a checkpoint.
 
     Args:
@@ -375,8 +383,23 @@ def damaged_file_error(
         expected: What ought to be in it.
         found: What is wrong with it.
     """
-    return SourceError(
+    return DamagedFileError(
         f"{path}: {found}, as after a crash of the machine or a full disk; expected {expected}."
-        " Nothing was read or written. Restore the folder from a backup, or see"
-        " docs/runbook.md, 'A table and its checkpoint do not match', for how a stream begins without it"
+        f" Nothing was read or written. Restore the folder from a backup, or {_without_it(path)}."
+        " See docs/runbook.md, 'A table and its checkpoint do not match'"
+    )
+
+
+def _without_it(path: str) -> str:
+    """Return how a stream goes on without a file of its checkpoint."""
+    publishing = _OF_PUBLISH.fullmatch(path)
+    if publishing is None:
+        return "let the stream begin without it"
+    folder, batch = publishing["folder"], publishing["batch"]
+    beginning = f"move {folder} aside and start publishing from the beginning"
+    if batch is None:
+        return beginning
+    return (
+        f"if micro-batch {batch} is the next one and nothing of it is published, move this file and"
+        f" {folder}/offsets/.{batch}.crc out of the folder; otherwise {beginning}"
     )

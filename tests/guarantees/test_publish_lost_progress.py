@@ -11,13 +11,15 @@ from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from pipelines.contracts.contract import DataContract
-from pipelines.errors import ConfigError, SourceError
-from pipelines.fault_points import Point
+from pipelines.delta.reader_position_check import require_not_read_ahead
+from pipelines.errors import ConfigError, InfrastructureError, SourceError
+from pipelines.fault_points import Point, armed
 from pipelines.publishing.cluster import asking, fence_slots, read_slot_progress, write_slot_progress
 from pipelines.publishing.progress_check import publisher
 from pipelines.publishing.settings import sink_of
 from pipelines.steps.publish import PublishedStream, publish, publishing_status
 from pipelines.steps.publish_reset import reset_publishing
+from tests.support.accidents import dying
 from tests.support.kafka import MakeTopic, make_anew, make_topic, ordered_producer
 from tests.support.lakes import Lake, flight
 from tests.support.publish_faults import Fault
@@ -163,6 +165,33 @@ def test_progress_of_a_restored_cluster_is_passed_over_only_if_somebody_accepts_
     assert (done.next_batch, done.missing, done.again) == (3, range(1, 3), range(0))
     enter(lake, 4)
     assert send(lake).rows == 1
+
+
+def test_a_torn_plan_of_which_nothing_is_published_is_moved_aside_alone(
+    make: Callable[..., Lake], broker: str, output: str
+) -> None:
+    lake = make()
+    enter(lake, 1, 2)
+    send(lake)
+    enter(lake, 3)
+    died = RuntimeError("a fault of the test")
+    with armed(Point.PART_DUE, dying(died)), pytest.raises(InfrastructureError):
+        send(lake)
+    plans = Path(lake.config.checkpoint("publish"), "offsets")
+    plans.joinpath("1").write_text("")
+    for refused in (send, lambda lake: require_not_read_ahead(lake.pipeline, "speed")):
+        with pytest.raises(
+            SourceError, match=r"offsets/1: .*\.1\.crc out .*publish reset .*--to beginning"
+        ) as no:
+            refused(lake)
+        assert no.value.exit_code == 4
+    told = publishing_status(lake.pipeline)
+    assert (told.checkpoint.next_batch, told.slots) == (1, {0: 1, 1: 1})
+    for name in ("1", ".1.crc"):
+        plans.joinpath(name).unlink()
+    enter(lake, 4)
+    assert send(lake).rows == 2
+    each_once(broker, output, 4)
 
 
 @pytest.mark.thorough
