@@ -14,8 +14,8 @@ from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import days_of, past_days
 from pipelines.durations import format_interval
 from pipelines.publishing.progress_gap import micro_batches_text
-from pipelines.publishing.published_days import how_to_send
 from pipelines.publishing.settings import settings_of
+from pipelines.publishing.unsent_days import how_to_send
 from pipelines.spark.checkpoints import QueryFiles
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps import publish as step
@@ -55,7 +55,7 @@ def summary_of_stream(config: PipelineConfig, done: step.PublishedStream) -> dic
             "slots_done_before": done.slots_done_before,
             "batches": done.batches,
         },
-        "unsent_days": [str(day) for day in done.unsent],
+        "unsent_days": [str(day) for day in done.unsent.days],
         "lines": how_to_send(config, done.unsent),
     }
 
@@ -156,7 +156,7 @@ def summary_of_status(config: PipelineConfig, publishing: step.PublishingStatus)
     return {
         "checkpoint": {"query": files.query, "next_batch": files.next_batch, "in_flight": files.in_flight},
         "waiting_days": [str(day) for day in waiting],
-        "unsent_days": [str(day) for day in publishing.unsent],
+        "unsent_days": [str(day) for day in publishing.unsent.days],
         "slots": {str(slot): batch for slot, batch in publishing.slots.items()},
         "agrees": problem is None,
         "problem": problem,

@@ -170,7 +170,8 @@ PUBLISHED_DAYS: Final = TableSpec(
     "published_days",
     "The days that `publish_stream` has settled on the output topic: the version of the batch table, and the"
     " micro-batch that settled the day.",
-    "pipeline string, query string, batch bigint, day date, batch_version bigint, batch_commit string",
+    "pipeline string, query string, batch bigint, day date, batch_version bigint, batch_commit string,"
+    " topic_id string",
 )
 RUNS: Final = TableSpec(
     "runs",

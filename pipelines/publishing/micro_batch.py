@@ -203,7 +203,7 @@ class BatchMaker:
         if newer and batch and events and not events.is_whole:
             return _Settling(before, is_waiting=True)
         if newer:
-            record_settled(self.pipeline, query, batch, newer)
+            record_settled(self.pipeline, query, batch, newer, self.topic_id)
         return _Settling(before, newer)
 
     def _positions(self, batch: int) -> tuple[Position | None, int | None]:

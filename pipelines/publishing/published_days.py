@@ -1,7 +1,7 @@
 """The days that publishing has settled: what is on the topic of them is what the batch layer has."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 from typing import Any, Final
@@ -9,11 +9,8 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.config.commands import command
-from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import replace_rows, small_rows
 from pipelines.delta.tables import conform
-from pipelines.durations import days_in_a_row
 from pipelines.errors import SourceError
 from pipelines.ledger.certifications import (
     Verdict,
@@ -24,13 +21,10 @@ from pipelines.ledger.certifications import (
     require_commit,
 )
 from pipelines.ledger.ops_tables import PUBLISHED_DAYS, rows_of
-from pipelines.message_texts import first_items
-from pipelines.publishing.publications import publications
 from pipelines.spark.checkpoints import query_files
 from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import literal
 
-_RUNS_TOLD: Final = 3
 _AGAIN: Final = "Publish again from the beginning: docs/publishing.md, 'When versions are gone'"
 
 _log = logging.getLogger(__name__)
@@ -153,36 +147,7 @@ def _certified_since(pipeline: Pipeline, settled: Settled) -> list[Verdict]:
     return [verdict for verdict in verdicts if verdict.batch_version > settled.version]
 
 
-def unsent(pipeline: Pipeline, topic_id: str) -> list[date]:
-    """Return days certified before the stream began, which it does not send, and which nobody has sent.
-
-    Args:
-        pipeline: The pipeline.
-        topic_id: The cluster's identifier of the topic.
-    """
-    files = query_files(pipeline.spark, pipeline.checkpoint("publish"))
-    if files.query is None or not PUBLISHED_DAYS.exists(pipeline):
-        return []
-    rows = _rows(pipeline, files.query).where(F.col("batch") == 0)
-    first = {row["day"] for row in small_rows(rows.select("day").distinct())}
-    return sorted(first - publications(pipeline, topic_id).keys()) if first else []
-
-
-def how_to_send(config: PipelineConfig, days: Sequence[date]) -> list[str]:
-    """Say of days that `unsent` has found how they are sent: one line, or none."""
-    if not days:
-        return []
-    runs = days_in_a_row(days)
-    commands = [command(config, "publish", f"--from {first} --to {last}") for first, last in runs]
-    message = (
-        f"{len(days)} certified day(s) from {days[0]} to {days[-1]} are not on the topic: they were certified"
-        " before publishing began, which sends only later changes of them. To send them:"
-        f" {first_items(commands, _RUNS_TOLD, 'ranges of days')}"
-    )
-    return [message]
-
-
-def record_settled(pipeline: Pipeline, query: str, batch: int, settled: Settled) -> None:
+def record_settled(pipeline: Pipeline, query: str, batch: int, settled: Settled, topic_id: str) -> None:
     """Record what a micro-batch settles, in place of what an earlier try has recorded.
 
     Args:
@@ -190,6 +155,7 @@ def record_settled(pipeline: Pipeline, query: str, batch: int, settled: Settled)
         query: The id of the stream's query.
         batch: The number of the micro-batch.
         settled: The days, and the version at which they are settled.
+        topic_id: The cluster's identifier of the topic.
     """
     PUBLISHED_DAYS.ensure(pipeline)
     one = {
@@ -197,6 +163,7 @@ def record_settled(pipeline: Pipeline, query: str, batch: int, settled: Settled)
         "batch": batch,
         "batch_version": settled.version,
         "batch_commit": settled.commit,
+        "topic_id": topic_id,
     }
     _replace(pipeline, [{**one, "day": day} for day in settled.days], f"{_of(query)} AND batch = {batch}")
 
@@ -204,11 +171,21 @@ def record_settled(pipeline: Pipeline, query: str, batch: int, settled: Settled)
 def forget_unknown(pipeline: Pipeline) -> None:
     """Forget what micro-batches have settled of which the checkpoint does not know: it was restored."""
     files = query_files(pipeline.spark, pipeline.checkpoint("publish"))
-    if files.query is None or not PUBLISHED_DAYS.exists(pipeline):
-        return
-    begun = files.next_batch + (files.in_flight is not None)
-    condition = f"{_of(files.query)} AND batch >= {begun}"
-    if not PUBLISHED_DAYS.rows(pipeline).where(condition).isEmpty():
+    if files.query is not None:
+        forget_from(pipeline, files.query, files.next_batch + (files.in_flight is not None))
+
+
+def forget_from(pipeline: Pipeline, query: str, batch: int) -> None:
+    """Forget what a query has settled by a micro-batch and those after it, since they were not published.
+
+    Args:
+        pipeline: The pipeline.
+        query: The id of the query.
+        batch: The number of the first such micro-batch.
+    """
+    condition = f"{_of(query)} AND batch >= {batch}"
+    if PUBLISHED_DAYS.exists(pipeline) and not PUBLISHED_DAYS.rows(pipeline).where(condition).isEmpty():
+        PUBLISHED_DAYS.ensure(pipeline)
         _replace(pipeline, [], condition)
 
 

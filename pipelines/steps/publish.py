@@ -42,14 +42,13 @@ from pipelines.publishing.publications import publications, unfinished
 from pipelines.publishing.published_days import (
     Settled,
     forget_unknown,
-    how_to_send,
     settled_so_far,
-    unsent,
     waiting,
 )
 from pipelines.publishing.restored_ledger import bring_ledger_forward
 from pipelines.publishing.settings import settings_of, sink_of, values_of, writing_sink
 from pipelines.publishing.transactional_sink import Published, Publisher, TransactionalSink
+from pipelines.publishing.unsent_days import UnsentDays, how_to_send, unsent
 from pipelines.registry.event_schema import AvroValues
 from pipelines.spark.checkpoints import QueryFiles, query_files
 from pipelines.spark.failures import texts
@@ -74,7 +73,7 @@ class PublishedStream:
     rows: int
     slots_done_before: int
     batches: int
-    unsent: tuple[date, ...]
+    unsent: UnsentDays
 
 
 def publish(pipeline: Pipeline, *, once: bool) -> PublishedStream:
@@ -115,7 +114,7 @@ def publish(pipeline: Pipeline, *, once: bool) -> PublishedStream:
         rows=job.counts["rows"],
         slots_done_before=job.counts["slots_done_before"],
         batches=totals.batches,
-        unsent=tuple(unsent(pipeline, publishes.topic_id)),
+        unsent=unsent(pipeline, publishes.topic_id),
     )
 
 
@@ -159,7 +158,7 @@ class PublishingStatus:
     checkpoint: QueryFiles
     slots: dict[int, int]
     waiting: list[date]
-    unsent: list[date]
+    unsent: UnsentDays
     problem: str | None
 
 
@@ -178,15 +177,16 @@ def publishing_status(pipeline: Pipeline) -> PublishingStatus:
         while (now := query_files(pipeline.spark, checkpoint)) != files:
             # A micro-batch has ended between the two looks.
             files, marks = now, read_slot_progress(cluster, sink)
-        problem, left = None, list[date]()
+        problem, left, left_before = None, list[date](), UnsentDays()
         try:
+            left_before = unsent(pipeline, topic)
             reconcile_with_checkpoint(sink, topic, marks, files)
             partitions_of(cluster, sink, files)
             left = sorted({verdict.day for verdict in waiting(pipeline)})
         except SourceError as error:
             problem = str(error)
     slots = {slot: mark.next_batch for slot, mark in marks.items()}
-    return PublishingStatus(sink, files, slots, left, unsent(pipeline, topic), problem)
+    return PublishingStatus(sink, files, slots, left, left_before, problem)
 
 
 @dataclass(frozen=True)

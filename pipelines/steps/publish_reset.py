@@ -24,7 +24,13 @@ from pipelines.publishing.progress_check import (
     fits_in,
     former_slots,
 )
-from pipelines.publishing.progress_gap import ProgressGap, micro_batches_text, progress_gap
+from pipelines.publishing.progress_gap import (
+    ProgressGap,
+    current_marks,
+    micro_batches_text,
+    progress_gap,
+)
+from pipelines.publishing.published_days import forget_from
 from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import SlotProducer, SlotProgress
 from pipelines.publishing.transactional_sink import TransactionalSink, begun_with
@@ -89,6 +95,7 @@ def reset_publishing(
         partitions = known_partitions(cluster, sink.topic)
         ours = SlotProgress(files.next_batch, files.query or "", topic, sink.slots, partitions=partitions)
         if to == "beginning":
+            _forget_unfinished(pipeline, marks)
             _write(sink, taken, marks, dict.fromkeys(range(sink.slots), replace(ours, next_batch=0)))
             return PublishingReset(sink.name, None)
         gap = progress_gap(marks, ours, files)
@@ -131,6 +138,15 @@ def _write(
     if former := former_slots(marks, sink.slots, ""):
         write_slot_progress(sink, taken, former)
     write_slot_progress(sink, taken, new_marks)
+
+
+def _forget_unfinished(pipeline: Pipeline, marks: ProgressBySlot) -> None:
+    """Forget what a checkpoint that was moved aside has settled by a micro-batch that was not published."""
+    done: dict[str, int] = {}
+    for mark in current_marks(marks).values():
+        done[mark.source] = min(done.get(mark.source, mark.next_batch), mark.next_batch)
+    for query, batch in done.items():
+        forget_from(pipeline, query, batch)
 
 
 def _missing(sink: TransactionalSink, missing: range, files: QueryFiles) -> ConfigError:

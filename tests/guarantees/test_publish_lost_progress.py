@@ -17,6 +17,7 @@ from pipelines.fault_points import Point, armed
 from pipelines.publishing.cluster import asking, fence_slots, read_slot_progress, write_slot_progress
 from pipelines.publishing.progress_check import publisher
 from pipelines.publishing.settings import sink_of
+from pipelines.publishing.unsent_days import UnsentDays
 from pipelines.steps.publish import PublishedStream, publish, publishing_status
 from pipelines.steps.publish_reset import reset_publishing
 from tests.support.accidents import dying
@@ -81,7 +82,7 @@ def test_offsets_that_expired_are_known_from_records(
     under_way(lake, 1)
     assert publishing_status(lake.pipeline).slots == {0: 2, 1: 2}
     # What is done in all slots is not even read.
-    assert send(lake) == PublishedStream(rows=2, slots_done_before=2, batches=0, unsent=())
+    assert send(lake) == PublishedStream(rows=2, slots_done_before=2, batches=0, unsent=UnsentDays())
     each_once(broker, output, 4)
     forget(admin, output, records=False)
     producer = ordered_producer(broker)
@@ -112,7 +113,7 @@ def test_a_slot_of_which_the_topic_has_rows_is_done_and_another_is_not(
     forget(admin, output, records=True)
     # One who dies before he has looked leaves no progress that looks like any.
     publisher(lake.spark, sink_of(lake.config), lake.config.checkpoint("publish"))
-    assert send(lake) == PublishedStream(rows=8, slots_done_before=done, batches=1, unsent=())
+    assert send(lake) == PublishedStream(rows=8, slots_done_before=done, batches=1, unsent=UnsentDays())
     each_once(broker, output, 8)
     # Where nothing was under way there is nothing to find out.
     forget(admin, output, records=True)

@@ -29,9 +29,11 @@ from pipelines.publishing.published_days import settled_so_far
 from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import ProgressError, SlotProgress, Written
 from pipelines.publishing.transactional_sink import TransactionalSink
+from pipelines.publishing.unsent_days import UnsentDays
 from pipelines.steps import publish_days as whole_days
 from pipelines.steps.publish import publish, publishing_status
 from pipelines.steps.publish_days import publish_days
+from pipelines.steps.publish_reset import reset_publishing
 from testbed.waiting import wait_until
 from tests.support.accidents import dying
 from tests.support.certified_days import certify
@@ -352,7 +354,7 @@ def test_a_stream_that_begins_after_nights_says_what_it_leaves_and_how_it_is_sen
     with caplog.at_level("WARNING"):
         begun = publish(lake.pipeline, once=True)
     assert begun.rows == 0
-    assert begun.unsent == (ONE, TWO)
+    assert begun.unsent == UnsentDays(never=(ONE, TWO))
     (line,) = summary_of_stream(lake.config, begun)["lines"]
     assert line in caplog.text
     command = re.search(r"oncelake publish --pipeline flights --env (\S+) --from (\S+) --to (\S+)", line)
@@ -366,8 +368,37 @@ def test_a_stream_that_begins_after_nights_says_what_it_leaves_and_how_it_is_sen
     assert line in summary_of_status(lake.config, publishing_status(lake.pipeline))["lines"]
     days = days_of(date.fromisoformat(command[2]), date.fromisoformat(command[3]))
     publish_days(lake.pipeline, "run", days, again=False)
-    assert publishing_status(lake.pipeline).unsent == []
+    assert publishing_status(lake.pipeline).unsent == UnsentDays()
     assert summary_of_stream(lake.config, publish(lake.pipeline, once=True))["lines"] == []
+
+
+def test_a_stream_that_begins_anew_says_which_days_the_topic_has_of_the_one_before(
+    make: Callable[..., Lake],
+) -> None:
+    lake = make()
+    send(lake)
+    lake.ingest_and_enter([on(3, 201), on(4, 301)])
+    send(lake)
+    certify(lake, THREE)
+    send(lake)
+    # What follows is certified while nobody publishes.
+    lake.ingest_and_enter([on(5, 401)])
+    four, five = (date(2013, 1, day) for day in (4, 5))
+    certify(lake, four)
+    checkpoint = Path(lake.config.checkpoint("publish"))
+    checkpoint.rename(checkpoint.with_name("aside"))
+    reset_publishing(lake.pipeline, "beginning", None)
+    send(lake)
+    told_of = UnsentDays(never=(ONE, TWO), partly=(four,))
+    assert publishing_status(lake.pipeline).unsent == told_of
+    # A micro-batch that was not published any more has settled nothing.
+    certify(lake, five)
+    with armed(Point.BATCH_SETTLED, dying(FAULT)), pytest.raises(InfrastructureError):
+        send(lake)
+    checkpoint.rename(checkpoint.with_name("aside-too"))
+    reset_publishing(lake.pipeline, "beginning", None)
+    send(lake)
+    assert publishing_status(lake.pipeline).unsent == UnsentDays(never=(ONE, TWO), partly=(four, five))
 
 
 def test_days_that_were_built_with_another_key_are_not_sent_with_the_key_of_now(

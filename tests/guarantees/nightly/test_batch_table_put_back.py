@@ -55,7 +55,7 @@ def settle(lake: Lake) -> Settled:
     """Let a stream have settled what is certified."""
     newest = max(history(lake.pipeline), key=lambda verdict: verdict.batch_version)
     settled = Settled(newest.batch_version, (ONE, TWO), newest.batch_commit)
-    record_settled(lake.pipeline, "query", 0, settled)
+    record_settled(lake.pipeline, "query", 0, settled, "topic")
     return settled
 
 

@@ -10,6 +10,7 @@ from pipelines.cli import publish
 from pipelines.config.loader import load_config
 from pipelines.publishing.cluster_advice import ClusterFacts
 from pipelines.publishing.settings import sink_of
+from pipelines.publishing.unsent_days import UnsentDays
 from pipelines.spark.checkpoints import QueryFiles
 from pipelines.steps.publish import PublishedStream, PublishingDiagnosis, PublishingStatus
 from pipelines.steps.publish_days import PublishedDays
@@ -23,7 +24,7 @@ def test_the_status_of_publishing_tells_both_sides_and_what_is_left() -> None:
     sink = sink_of(PUBLISHING)
     files = QueryFiles("lake/publish", "q", 3, 3)
     told = publish.summary_of_status(
-        PUBLISHING, PublishingStatus(sink, files, {0: 3, 1: 4}, [ONE, TWO], [ONE], None)
+        PUBLISHING, PublishingStatus(sink, files, {0: 3, 1: 4}, [ONE, TWO], UnsentDays(never=(ONE,)), None)
     )
     assert told["checkpoint"] == {"query": "q", "next_batch": 3, "in_flight": 3}
     assert (told["waiting_days"], told["unsent_days"]) == (["2013-01-01", "2013-01-02"], ["2013-01-01"])
@@ -38,7 +39,9 @@ def test_the_status_of_publishing_tells_both_sides_and_what_is_left() -> None:
     ]
     assert unsent.endswith("--from 2013-01-01 --to 2013-01-01")
     assert last == "checkpoint and cluster agree"
-    new = PublishingStatus(sink, QueryFiles("lake/publish", None, 0, None), {}, [], [], "it does not fit")
+    new = PublishingStatus(
+        sink, QueryFiles("lake/publish", None, 0, None), {}, [], UnsentDays(), "it does not fit"
+    )
     told = publish.summary_of_status(PUBLISHING, new)
     assert (told["agrees"], told["problem"]) == (False, "it does not fit")
     assert told["lines"][1:] == [
@@ -54,14 +57,14 @@ def test_what_was_published_is_counted_and_what_nobody_has_sent_is_told() -> Non
         "counts": {"days": 1, "rows": 1200, "days_done_before": 1},
         "lines": ["2013-01-01: 1,200 rows published", "2013-01-02: published before"],
     }
-    stream = PublishedStream(rows=3, slots_done_before=1, batches=2, unsent=(TWO,))
+    stream = PublishedStream(rows=3, slots_done_before=1, batches=2, unsent=UnsentDays(partly=(TWO,)))
     told = publish.summary_of_stream(PUBLISHING, stream)
     assert json.dumps(told["counts"]) == '{"rows": 3, "slots_done_before": 1, "batches": 2}'
     assert told["unsent_days"] == ["2013-01-02"]
     assert told["lines"][0].startswith(
-        "1 certified day(s) from 2013-01-02 to 2013-01-02 are not on the topic"
+        "1 certified day(s) from 2013-01-02 to 2013-01-02 may be on the topic only in part"
     )
-    assert publish.summary_of_stream(PUBLISHING, PublishedStream(0, 0, 0, ()))["lines"] == []
+    assert publish.summary_of_stream(PUBLISHING, PublishedStream(0, 0, 0, UnsentDays()))["lines"] == []
 
 
 def test_the_doctor_of_publishing_shows_what_the_cluster_tells_and_what_is_wrong() -> None:

@@ -1,0 +1,166 @@
+"""Certified days that a stream leaves to `oncelake publish`, and what the topic has of them."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, Final, Literal
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.config.commands import command
+from pipelines.config.model import PipelineConfig
+from pipelines.delta.io import small_rows
+from pipelines.delta.tables import conform
+from pipelines.durations import days_in_a_row
+from pipelines.ledger.certifications import history, newest_certified
+from pipelines.ledger.ops_tables import PUBLISHED_DAYS
+from pipelines.message_texts import first_items
+from pipelines.publishing.publications import publications
+from pipelines.spark.checkpoints import query_files
+from pipelines.spark.pipeline import Pipeline
+
+_RUNS_TOLD: Final = 3
+
+
+@dataclass(frozen=True)
+class UnsentDays:
+    """Days that were certified before a stream began, and that nobody has sent since as a whole.
+
+    Attributes:
+        never: No earlier checkpoint has published them to the topic either.
+        partly: An earlier checkpoint has published to the topic, and stopped before they were certified or
+            rebuilt: the topic may have some of their events, or those of an earlier build.
+    """
+
+    never: tuple[date, ...] = ()
+    partly: tuple[date, ...] = ()
+
+    @property
+    def days(self) -> list[date]:
+        """All of them, in order."""
+        return sorted((*self.never, *self.partly))
+
+
+@dataclass(frozen=True)
+class SettledBy:
+    """What a query has settled on a topic.
+
+    Attributes:
+        last: The newest version of the batch table that the topic followed by it; -1 if that is not known.
+        days: The number of the micro-batch by which it has settled each day first; 0 where it has sent
+            nothing of the day but what was changed later: the micro-batch with which it began, or one that
+            went to another topic. None for what an earlier release has settled, which kept no topics.
+    """
+
+    last: int
+    days: Mapping[date, int | None]
+
+
+def unsent(pipeline: Pipeline, topic_id: str) -> UnsentDays:
+    """Return days certified before the stream began, which it does not send, and which nobody has sent.
+
+    Args:
+        pipeline: The pipeline.
+        topic_id: The cluster's identifier of the topic.
+
+    Raises:
+        SourceError: Verdicts are gone, by which it is known what has changed since.
+    """
+    files = query_files(pipeline.spark, pipeline.checkpoint("publish"))
+    if files.query is None or not PUBLISHED_DAYS.exists(pipeline):
+        return UnsentDays()
+    rows = conform(PUBLISHED_DAYS.rows(pipeline), PUBLISHED_DAYS.schema)
+    own = (F.col("query") == files.query) & (F.col("batch") == 0)
+    first = {row["day"]: row["batch_version"] for row in small_rows(rows.where(own))}
+    left = first.keys() - publications(pipeline, topic_id).keys() if first else set()
+    earlier = _settled_by(rows.where(F.col("query") != files.query), topic_id) if left else []
+    if not earlier:
+        return UnsentDays(never=tuple(sorted(left)))
+    began_at = max(first.values())
+    verdicts = newest_certified(each for each in history(pipeline) if each.batch_version <= began_at)
+    return sort_out(left, earlier, {day: verdict.batch_version for day, verdict in verdicts.items()})
+
+
+def sort_out(
+    left: Collection[date], earlier: Iterable[SettledBy], certified_at: Mapping[date, int]
+) -> UnsentDays:
+    """Return what earlier queries have left of the days that a stream does not send.
+
+    Args:
+        left: The days.
+        earlier: What they have settled on the topic.
+        certified_at: The version of the batch table by which each day was certified when the stream began.
+    """
+    earlier, never, partly = list(earlier), list[date](), list[date]()
+    for day in sorted(left):
+        found = {_left_by(each, day, certified_at.get(day)) for each in earlier}
+        if "nothing" in found:
+            continue
+        (partly if "part" in found else never).append(day)
+    return UnsentDays(tuple(never), tuple(partly))
+
+
+def _left_by(query: SettledBy, day: date, certified_at: int | None) -> Literal["nothing", "part", "all"]:
+    """Return how much of a day an earlier query has left to be sent."""
+    batch = query.days.get(day)
+    if batch == 0:
+        return "all"
+    is_as_certified = batch is not None and certified_at is not None and certified_at <= query.last
+    return "nothing" if is_as_certified else "part"
+
+
+def _settled_by(rows: DataFrame, topic_id: str) -> list[SettledBy]:
+    """Return what queries have settled on a topic; those that published to others alone are left out."""
+    is_here = F.col("topic_id") == topic_id
+    by_day = rows.groupBy("query", "day").agg(
+        F.min("batch").alias("batch"),
+        F.min_by("topic_id", "batch").alias("topic"),
+        F.max(F.when(is_here, F.col("batch_version"))).alias("last"),
+        F.bool_or(is_here | F.isnull("topic_id")).alias("is_here"),
+    )
+    found = defaultdict[str, list[dict[str, Any]]](list)
+    for row in small_rows(by_day):
+        found[row["query"]].append(row)
+    return [
+        SettledBy(
+            max(-1 if row["last"] is None else row["last"] for row in days),
+            {row["day"]: _first_batch(row, topic_id) for row in days},
+        )
+        for days in found.values()
+        if any(row["is_here"] for row in days)
+    ]
+
+
+def _first_batch(row: Mapping[str, Any], topic_id: str) -> int | None:
+    if row["batch"] == 0 or row["topic"] not in (None, topic_id):
+        return 0
+    return None if row["topic"] is None else int(row["batch"])
+
+
+def how_to_send(config: PipelineConfig, left: UnsentDays) -> list[str]:
+    """Say of days that `unsent` has found how they are sent: a line for each kind of them."""
+    lines = []
+    if left.never:
+        lines.append(
+            f"{_certified(left.never)} are not on the topic: they were certified before publishing began,"
+            f" which sends only later changes of them. To send them: {_commands(config, left.never)}"
+        )
+    if left.partly:
+        lines.append(
+            f"{_certified(left.partly)} may be on the topic only in part: they were certified or rebuilt"
+            " after an earlier checkpoint had stopped to publish, and before this one began. To send them:"
+            f" {_commands(config, left.partly)}"
+        )
+    return lines
+
+
+def _certified(days: Sequence[date]) -> str:
+    return f"{len(days)} certified day(s) from {days[0]} to {days[-1]}"
+
+
+def _commands(config: PipelineConfig, days: Sequence[date]) -> str:
+    runs = days_in_a_row(days)
+    commands = [command(config, "publish", f"--from {first} --to {last}") for first, last in runs]
+    return first_items(commands, _RUNS_TOLD, "ranges of days")
