@@ -144,8 +144,8 @@ PUBLISHING: Final = (
     _planted("progress is committed before the rows", 0, publish=_Wrong(order=("progress", "rows"))),
     _planted("progress is committed after the rows", 0, publish=_Wrong(order=("rows", "progress"))),
     _planted("a producer is kept, and its late EndTxn ends the next", 16, make_producer=_kept_producer),
-    _planted("runs have no names of their own", 1560, run_of=lambda process: "run"),
+    _planted("runs have no names of their own", 396, run_of=lambda process: "run"),
     _planted("tasks read offsets alone", 143, connect=_OffsetsConnection),
-    _planted("former slots are left to the run before", 4862, make_start=_StartOfOwnSlots),
+    _planted("former slots are left to the run before", 396, make_start=_StartOfOwnSlots),
     _planted("the content of a slot is not compared", 208, make_rows=_BlindRows, are_rules_known=False),
 )

@@ -110,7 +110,8 @@ def _transactions_outlast_batches(facts: PipelineFacts) -> Iterator[Finding]:
             f"a micro-batch took {about(longest.total_seconds())}, and publish.transaction_timeout is"
             f" {format_interval(publish.transaction_timeout)}",
             "twice as long as a micro-batch: brokers abort what takes longer",
-            "raise publish.transaction_timeout, or lower publish.max_bytes_per_trigger",
+            "raise publish.transaction_timeout; or lower publish.max_bytes_per_trigger, by which later"
+            " micro-batches are planned",
         )
 
 

@@ -43,7 +43,10 @@ def explained(text: str, error: OncelakeError, sink: TransactionalSink) -> Oncel
         " transaction.max.timeout.ms"
     )
     if match := _TOO_LATE.search(text):
-        return InfrastructureError(f"{sink.name}: {match['said']}: raise {longer}, or publish.slots")
+        return InfrastructureError(
+            f"{sink.name}: {match['said']}: raise {longer}; or raise publish.slots,"
+            f" while no slot has published any of this micro-batch ({sink.command('publish status')})"
+        )
     if match := _KAFKA.search(text):
         return InfrastructureError(f"{sink.name}: {_refused(match['said'], longer)}")
     if match := _GONE.search(text):

@@ -167,7 +167,7 @@ def start_run(effects: StartEffects, sink: TransactionalSink, run: str) -> RunSt
     mark = reconcile_with_checkpoint(sink, topic, marks, files)
     partitions = effects.partitions(files)
     ours = SlotProgress(0, "", topic, sink.slots, run=run, partitions=partitions)
-    lost = None if files.in_flight is None else _lost(sink, marks, files, partitions)
+    lost = None if files.in_flight is None else _lost(sink, marks, files, ours)
     new_marks = {slot: mark or marks[slot] for slot in range(sink.slots)}
     if lost:
         # A slot of which the topic has some parts is looked for from there on.
@@ -212,7 +212,13 @@ class _Lost:
     partitions: int
 
 
-def _lost(sink: TransactionalSink, marks: ProgressBySlot, files: QueryFiles, partitions: int) -> _Lost | None:
+def _lost(
+    sink: TransactionalSink, marks: ProgressBySlot, files: QueryFiles, ours: SlotProgress
+) -> _Lost | None:
+    if _is_untouched(marks, replace(ours, source=files.query or ""), files):
+        # Slots that it lacks are those by which there are more now.
+        return None
+    partitions = ours.partitions
     slots = [slot for slot in range(sink.slots) if slot not in marks or marks[slot].is_lost]
     if not slots:
         return None
@@ -335,7 +341,7 @@ def reconcile_with_checkpoint(
     if gap := progress_gap(current, ours, files):
         raise _apart(sink, gap, current, files)
     if slots != sink.slots or any(mark.slots != slots for mark in current.values()):
-        if files.in_flight is None:
+        if files.in_flight is None or _is_untouched(marks, ours, files):
             return ours
         raise begun_with_other_slots(sink, files, slots)
     return _without_progress(sink, ours, files) if len(current) < slots else None
@@ -365,6 +371,24 @@ def _apart(
             f" checkpoint, which sends these again: {_reset_to_checkpoint(sink, files)}."
         )
     return SourceError(" ".join(said))
+
+
+def _is_untouched(marks: ProgressBySlot, ours: SlotProgress, files: QueryFiles) -> bool:
+    """Return whether no slot has committed any of the micro-batch that was begun, as all of them say.
+
+    Before the tasks of a run begin, each slot that the run has got progress with their number. So for one
+    number that progress has all slots are there, also if a start with another number has died in between.
+    """
+    before = {
+        slot: mark
+        for slot, mark in marks.items()
+        if mark.source in ("", ours.source) and mark.topic_id == ours.topic_id
+    }
+    due = (files.next_batch, 0)
+    if any(mark.position > due or mark.is_begun or mark.is_lost for mark in before.values()):
+        return False
+    at_it = {slot for slot, mark in before.items() if mark.position == due}
+    return any(at_it >= {*range(mark.slots)} for mark in before.values())
 
 
 def begun_with_other_slots(sink: TransactionalSink, files: QueryFiles, slots: int) -> SourceError:

@@ -34,7 +34,7 @@ from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.publish import publish, publishing_status
 from pipelines.steps.publish_reset import reset_publishing
 from testbed.waiting import wait_until
-from tests.support.accidents import once
+from tests.support.accidents import dying, once
 from tests.support.kafka import MakeTopic, fresh_topics
 from tests.support.lakes import Lake, flight
 from tests.support.publish_faults import Fault, Victim, striking
@@ -169,6 +169,25 @@ def test_two_runs_of_one_checkpoint_notice_each_other_and_one_notices_more_parti
     reset_publishing(clone.pipeline, "checkpoint", None)
     assert send(clone) == 1
     assert len(messages_of(broker, sink.topic)) == 5
+
+
+def test_a_micro_batch_of_which_nothing_is_committed_is_published_in_another_number_of_slots(
+    make: Callable[..., Lake], broker: str, sink: TransactionalSink, tmp_path: Path
+) -> None:
+    lake, died = make(), RuntimeError("a fault of the test")
+    enter(lake, *range(1, 9))
+    for slots in (2, 3, 1):
+        with armed(Point.PART_DUE, dying(died)), pytest.raises(InfrastructureError):
+            send(make(slots=slots))
+    slow = replace(fault(tmp_path, Point.SLOT_SENT, "straggler"), batch=0)
+    four = make(slots=4)
+    # Some slots are published now, and slot 1 is not.
+    stop_in_the_middle(four, slow, lambda: len(messages_of(broker, sink.topic)) > 0)
+    with pytest.raises(SourceError, match=r"found 2, but micro-batch 0 was begun with 4\. Finish"):
+        send(make(slots=2))
+    assert send(four) == 8
+    sent = Counter(message.key for message in messages_of(broker, sink.topic))
+    assert (len(sent), {*sent.values()}) == (8, {1})
 
 
 def test_another_run_that_has_the_slots_keeps_its_transactions(

@@ -58,5 +58,10 @@ def test_only_a_transaction_that_was_ended_is_advised_to_last_longer() -> None:
     assert "transaction_timeout" not in str(refused)
 
 
+def test_other_slots_are_advised_only_where_a_start_takes_them() -> None:
+    late = explained("UnsentError: slot 1: the brokers did not accept 7 rows in time", UNKNOWN, SINK)
+    assert "; or raise publish.slots, while no slot has published any of this micro-batch" in str(late)
+
+
 def test_what_is_not_known_is_said_as_it_is() -> None:
     assert explained("java.lang.OutOfMemoryError", UNKNOWN, SINK) is UNKNOWN

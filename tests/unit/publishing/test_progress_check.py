@@ -154,6 +154,9 @@ def test_matching_progress_is_not_rewritten(known: dict[int, SlotProgress], chec
         (marks(7, 7), files(7), 7),
         ({}, files(7, under_way=True), 7),
         (marks(7, 8), files(7, under_way=True), 7),
+        (marks(7, 7, 7, 7, slots=4), files(7, under_way=True), 7),
+        (marks(7, 7, slots=2), files(7, under_way=True), 7),
+        (marks(7) | {1: replace(DONE, next_batch=7, slots=2)}, files(7, under_way=True), 7),
     ],
     ids=[
         "forgotten by the cluster",
@@ -161,6 +164,9 @@ def test_matching_progress_is_not_rewritten(known: dict[int, SlotProgress], chec
         "one forgotten",
         "forgotten in the middle",
         "one forgotten in the middle",
+        "fewer slots for what nobody has committed",
+        "more slots for what nobody has committed",
+        "more slots, by a start that died",
     ],
 )
 def test_missing_slot_progress_is_rewritten_from_the_checkpoint(
@@ -262,7 +268,18 @@ def test_a_topic_that_was_made_anew_before_the_stream_has_begun_is_the_one_to_be
             "belongs to another checkpoint: found query another",
         ),
         (marks(7, 7, 7, topic_id="another"), files(7), "was recreated, or is another"),
-        (marks(7, 7, 7, 7, slots=4), files(7, under_way=True), "publish.slots: found 3, but .* with 4"),
+        (marks(7, 7, 8, 7, slots=4), files(7, under_way=True), "publish.slots: found 3, but .* with 4"),
+        (marks(7, 7, 7, slots=4), files(7, under_way=True), "publish.slots: found 3, but .* with 4"),
+        (
+            marks(7, 7, 7, 7, slots=4) | {2: replace(DONE, next_batch=7, slots=4, part=1, parts=2)},
+            files(7, under_way=True),
+            "publish.slots: found 3, but .* with 4",
+        ),
+        (
+            marks(7, 7, 7, 7, slots=4) | {3: replace(DONE, next_batch=7, slots=4, is_lost=True)},
+            files(7, under_way=True),
+            "publish.slots: found 3, but .* with 4",
+        ),
         ({}, replace(files(7), note={"topic_id": "another"}), "was recreated, or is another"),
         (marks(9, 9, 9, 9, slots=4), files(5), "progress is at micro-batch 9, but .* at 5"),
         (marks(9, 9), files(5), "progress is at micro-batch 9, but .* at 5"),
