@@ -10,6 +10,7 @@ from uuid import uuid4
 from pyspark.sql import SparkSession
 
 from pipelines.errors import ConfigError, SourceError
+from pipelines.publishing.checkpoint_note import PARTITIONS, note_of
 from pipelines.publishing.cluster import (
     Cluster,
     ProgressBySlot,
@@ -22,14 +23,20 @@ from pipelines.publishing.cluster import (
     topic_id,
     write_slot_progress,
 )
-from pipelines.publishing.progress_gap import ProgressGap, current_marks, micro_batches_text, progress_gap
+from pipelines.publishing.progress_gap import current_marks, progress_gap
+from pipelines.publishing.progress_refusals import (
+    apart,
+    begun_with_other_slots,
+    from_the_beginning,
+    refuse_incomplete,
+    refuse_other_progress,
+    reset_to_checkpoint,
+)
 from pipelines.publishing.slots import SlotProducer, SlotProgress
 from pipelines.publishing.topic_lookup import published_slots
 from pipelines.publishing.transactional_sink import Frame, Outgoing, Publisher, TransactionalSink
 from pipelines.spark.checkpoints import QueryFiles, offsets_of, planned_at, query_files, write_note
 
-PARTITIONS: Final = "partitions"
-"""The word, beside a checkpoint, for how many partitions the topic had."""
 _PASSES_OVER: Final = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
 
 _log = logging.getLogger(__name__)
@@ -119,7 +126,7 @@ class _OfKafka:
         write_slot_progress(self.sink, taken, marks)
 
     def note(self, topic: str, partitions: int) -> None:
-        write_note(self.spark, self.checkpoint, {"topic_id": topic, PARTITIONS: str(partitions)})
+        write_note(self.spark, self.checkpoint, note_of(self.sink, topic, partitions))
 
 
 @dataclass(frozen=True)
@@ -264,48 +271,10 @@ def partitions_of(cluster: Cluster, sink: TransactionalSink, files: QueryFiles) 
         raise SourceError(
             f"{sink.name}: topic '{sink.topic}': found {actual} partitions, expected the {expected} that it"
             " had. Keys would go to other partitions than their older records, so compaction would not remove"
-            f" those. Recreate the topic, and start again. {_from_the_beginning(sink, files)}"
-            f" Or continue with the new number: {_reset_to_checkpoint(sink, files)}"
+            f" those. Recreate the topic, and start again. {from_the_beginning(sink, files)}"
+            f" Or continue with the new number: {reset_to_checkpoint(sink, files)}"
         )
     return actual
-
-
-def refuse_other_progress(
-    sink: TransactionalSink, topic: str, marks: ProgressBySlot, files: QueryFiles
-) -> None:
-    """Make sure that progress is that of this checkpoint and this topic, whatever it says.
-
-    Args:
-        sink: As the stream will publish.
-        topic: The id of the topic.
-        marks: What progress says.
-        files: What the checkpoint says.
-
-    Raises:
-        SourceError: It is another's; the message says what to do.
-    """
-    marks = current_marks(marks)
-    begun = [mark for mark in marks.values() if mark.source]
-    if files.query is None:
-        if begun:
-            raise SourceError(
-                f"{sink.name}: the cluster has progress of a stream that published to '{sink.topic}' before,"
-                f" but its checkpoint {files.path} does not exist. {_WHO} {_from_the_beginning(sink, files)}"
-            )
-        return
-    for mark in begun:
-        if mark.source != files.query:
-            raise SourceError(
-                f"{sink.name}: progress belongs to another checkpoint: found query {mark.source}, expected"
-                f" {files.query} of {files.path}. {_WHO} {_from_the_beginning(sink, files)}"
-            )
-    others = {mark.topic_id for mark in marks.values()} | {files.note.get("topic_id", topic)}
-    if others - {topic}:
-        raise SourceError(
-            f"{sink.name}: topic '{sink.topic}' was recreated, or is another, or is on another cluster, since"
-            f" it was published to: found id {topic}, expected {', '.join(sorted(others - {topic}))}."
-            f" {_from_the_beginning(sink, files)} {_go_on(sink, files)}"
-        )
 
 
 def reconcile_with_checkpoint(
@@ -336,41 +305,15 @@ def reconcile_with_checkpoint(
     if not current:
         # What is left is of slots that the sink has no more.
         return _without_progress(sink, ours, files)
-    _refuse_incomplete(sink, current)
+    refuse_incomplete(sink, current)
     slots = current[min(current)].slots
     if gap := progress_gap(current, ours, files):
-        raise _apart(sink, gap, current, files)
+        raise apart(sink, gap, current, files)
     if slots != sink.slots or any(mark.slots != slots for mark in current.values()):
         if files.in_flight is None or _is_untouched(marks, ours, files):
             return ours
         raise begun_with_other_slots(sink, files, slots)
     return _without_progress(sink, ours, files) if len(current) < slots else None
-
-
-def _apart(
-    sink: TransactionalSink, gap: ProgressGap, current: ProgressBySlot, files: QueryFiles
-) -> SourceError:
-    """Return what is said where progress and checkpoint are at different micro-batches."""
-    positions = sorted({mark.next_batch for mark in current.values()})
-    where = (
-        f"{sink.name}: progress is at micro-batch {', '.join(map(str, positions))}, but the checkpoint"
-        f" {files.path} is at {files.next_batch}."
-    )
-    said = [where]
-    if gap.missing:
-        said.append(
-            "Progress is older than the checkpoint: the cluster of the output topic was restored from a copy,"
-            f" or progress was. So topic '{sink.topic}' may lack {micro_batches_text(gap.missing)}, which the"
-            f" stream does not send again. {_from_the_beginning(sink, files)} If consumers have these"
-            f" micro-batches, or do without them: {_reset_to_checkpoint(sink, files, '--accept-missing')}."
-        )
-    if gap.ahead:
-        said.append(
-            "The checkpoint is older than progress: it was restored from a backup. If you have the newer one,"
-            f" restore it. Consumers have {micro_batches_text(gap.ahead)} already; to continue from the"
-            f" checkpoint, which sends these again: {_reset_to_checkpoint(sink, files)}."
-        )
-    return SourceError(" ".join(said))
 
 
 def _is_untouched(marks: ProgressBySlot, ours: SlotProgress, files: QueryFiles) -> bool:
@@ -389,31 +332,6 @@ def _is_untouched(marks: ProgressBySlot, ours: SlotProgress, files: QueryFiles) 
         return False
     at_it = {slot for slot, mark in before.items() if mark.position == due}
     return any(at_it >= {*range(mark.slots)} for mark in before.values())
-
-
-def begun_with_other_slots(sink: TransactionalSink, files: QueryFiles, slots: int) -> SourceError:
-    """Return what is said where `publish.slots` has changed in the middle of a micro-batch.
-
-    Args:
-        sink: The sink.
-        files: The files of the query.
-        slots: How many slots the micro-batch was begun with.
-    """
-    finish = sink.command("publish_stream", f"--once --set publish.slots={slots}")
-    return SourceError(
-        f"{sink.name}: publish.slots: found {sink.slots}, but micro-batch {files.in_flight} was begun"
-        f" with {slots}. Finish it with that number ({finish}), then change it"
-    )
-
-
-def _refuse_incomplete(sink: TransactionalSink, current: ProgressBySlot) -> None:
-    if begun := {slot: mark for slot, mark in current.items() if mark.is_begun}:
-        raise SourceError(
-            f"{sink.name}: of micro-batch {max(mark.batch for mark in begun.values())} slots"
-            f" {', '.join(map(str, begun))} were committed before all of their rows were sent, and not by"
-            " their producer. Readers have a part of these slots. To send all of their rows once more:"
-            f" {sink.command('publish reset', '--to checkpoint --in-flight unpublished')}"
-        )
 
 
 def fits_in(mark: SlotProgress | None, ours: SlotProgress, files: QueryFiles) -> bool:
@@ -451,23 +369,3 @@ def _without_progress(sink: TransactionalSink, ours: SlotProgress, files: QueryF
         return ours
     # Which query it will be is not known before it runs.
     return replace(ours, source="")
-
-
-_WHO: Final = (
-    "Either another deployment publishes under the same pipeline and environment (give one of them another"
-    " --env), or the checkpoint was lost or recreated (restore it)."
-)
-
-
-def _from_the_beginning(sink: TransactionalSink, files: QueryFiles) -> str:
-    aside = f"move {files.path} aside, then " if files.query is not None else ""
-    return f"To send everything once more: {aside}{sink.republish_command}."
-
-
-def _go_on(sink: TransactionalSink, files: QueryFiles) -> str:
-    return f"To continue from the checkpoint instead: {_reset_to_checkpoint(sink, files)}."
-
-
-def _reset_to_checkpoint(sink: TransactionalSink, files: QueryFiles, accepted: str = "") -> str:
-    answer = "--in-flight published|unpublished" if files.in_flight is not None else ""
-    return sink.command("publish reset", " ".join(filter(None, ("--to checkpoint", answer, accepted))))

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pipelines.errors import ConfigError, SourceError
 from pipelines.fault_points import Point, reach
+from pipelines.publishing.checkpoint_note import note_of
 from pipelines.publishing.cluster import (
     Cluster,
     ProgressBySlot,
@@ -18,18 +19,14 @@ from pipelines.publishing.cluster import (
     topic_id,
     write_slot_progress,
 )
-from pipelines.publishing.progress_check import (
-    PARTITIONS,
-    begun_with_other_slots,
-    fits_in,
-    former_slots,
-)
+from pipelines.publishing.progress_check import fits_in, former_slots
 from pipelines.publishing.progress_gap import (
     ProgressGap,
     current_marks,
     micro_batches_text,
     progress_gap,
 )
+from pipelines.publishing.progress_refusals import begun_with_other_slots, from_the_beginning
 from pipelines.publishing.published_days import forget_from
 from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import SlotProducer, SlotProgress
@@ -105,7 +102,7 @@ def reset_publishing(
         # Also what is known by its record alone, as where another program has set an offset.
         new_marks = known | repaired_progress(sink, ours, marks, files, in_flight)
         _write(sink, taken, marks, new_marks)
-    write_note(pipeline.spark, files.path, {"topic_id": topic, PARTITIONS: str(partitions)})
+    write_note(pipeline.spark, files.path, note_of(sink, topic, partitions))
     done = _where_it_goes_on(sink.name, [new_marks[slot] for slot in range(sink.slots)], files)
     return replace(done, missing=gap.missing, again=_sent_again(gap, new_marks))
 
@@ -150,11 +147,10 @@ def _forget_unfinished(pipeline: Pipeline, marks: ProgressBySlot) -> None:
 
 
 def _missing(sink: TransactionalSink, missing: range, files: QueryFiles) -> ConfigError:
-    aside = f"move {files.path} aside, then {sink.republish_command}"
     return ConfigError(
         f"{sink.name}: progress is older than the checkpoint {files.path}: topic '{sink.topic}' may lack"
-        f" {micro_batches_text(missing)}, which the stream does not send again. Nothing was changed. To send"
-        f" everything once more: {aside}. If consumers have these micro-batches, or do without them, add"
+        f" {micro_batches_text(missing)}, which the stream does not send again. Nothing was changed."
+        f" {from_the_beginning(sink, files)} If consumers have these micro-batches, or do without them, add"
         " --accept-missing"
     )
 

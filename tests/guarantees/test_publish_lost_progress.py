@@ -18,6 +18,7 @@ from pipelines.publishing.cluster import asking, fence_slots, read_slot_progress
 from pipelines.publishing.progress_check import publisher
 from pipelines.publishing.settings import sink_of
 from pipelines.publishing.unsent_days import UnsentDays
+from pipelines.spark.checkpoints import note_beside, write_note
 from pipelines.steps.publish import PublishedStream, publish, publishing_status
 from pipelines.steps.publish_reset import reset_publishing
 from tests.support.accidents import dying
@@ -193,6 +194,33 @@ def test_a_torn_plan_of_which_nothing_is_published_is_moved_aside_alone(
     enter(lake, 4)
     assert send(lake).rows == 2
     each_once(broker, output, 4)
+
+
+def test_progress_is_looked_for_where_it_was_written(
+    make: Callable[..., Lake], broker: str, output: str
+) -> None:
+    lake, other = make(), make(f"publish.progress_topic={output}-other")
+    enter(lake, 1)
+    send(lake)
+    enter(lake, 2)
+    with pytest.raises(SourceError, match=f"found '{output}-other', expected '{output}-progress', which has"):
+        send(other)
+    assert publishing_status(other.pipeline).problem
+    send(lake)
+    reset_publishing(other.pipeline, "checkpoint", None)
+    enter(other, 3)
+    send(other)
+    with pytest.raises(SourceError, match=f"found '{output}-progress', expected '{output}-other', which has"):
+        send(lake)
+    # Earlier releases did not note it.
+    checkpoint = lake.config.checkpoint("publish")
+    note = note_beside(lake.spark, checkpoint)
+    assert note["sink"] == sink_of(lake.config).name
+    for name in ("sink", "progress_topic"):
+        write_note(lake.spark, checkpoint, {word: said for word, said in note.items() if word != name})
+        send(other)
+        assert note_beside(lake.spark, checkpoint) == note
+    each_once(broker, output, 3)
 
 
 @pytest.mark.thorough

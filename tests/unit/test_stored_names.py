@@ -33,7 +33,7 @@ from pipelines.ledger.quarantine import STATUSES
 from pipelines.ledger.runs import Step
 from pipelines.ledger.writer_schemas import NO_ID, UNKNOWN, UNREADABLE
 from pipelines.nightly.rebuild_plan import RebuildCause
-from pipelines.publishing.progress_check import PARTITIONS
+from pipelines.publishing.checkpoint_note import PARTITIONS, PROGRESS_IN, SINK
 from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import SlotProgress, Written, transactional_id
 from pipelines.records.decode import EVENT_DATE
@@ -217,6 +217,7 @@ def test_the_checkpoint_of_a_further_cluster_keeps_its_place() -> None:
 
 def test_notes_beside_checkpoints_keep_their_words() -> None:
     assert (BEGIN, PARTITIONS, BEGAN) == ("begin", "partitions", "began")
+    assert (SINK, PROGRESS_IN) == ("sink", "progress_topic")
     note = '{"speed": "id", "since": 7, "topic_id": "t", "partitions": "6", "begin": "bronze"}'
     assert note_in(note, "speed.note.json")["since"] == 7
 

@@ -7,8 +7,9 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from pipelines.errors import SourceError
-from pipelines.publishing.progress_check import fits_in, reconcile_with_checkpoint, refuse_other_progress
+from pipelines.publishing.progress_check import fits_in, reconcile_with_checkpoint
 from pipelines.publishing.progress_gap import progress_gap
+from pipelines.publishing.progress_refusals import refuse_other_progress
 from pipelines.publishing.slot_writer import headers_of
 from pipelines.publishing.slots import ProgressError, SlotProgress, Written, what_to_do
 from pipelines.publishing.topic_lookup import Row, slots_with_all
@@ -281,6 +282,16 @@ def test_a_topic_that_was_made_anew_before_the_stream_has_begun_is_the_one_to_be
             "publish.slots: found 3, but .* with 4",
         ),
         ({}, replace(files(7), note={"topic_id": "another"}), "was recreated, or is another"),
+        (
+            {},
+            replace(files(7), note={"sink": "oncelake.prod.flights"}),
+            "oncelake.local.flights: found this name .* expected 'oncelake.prod.flights', under which",
+        ),
+        (
+            {},
+            replace(files(7, under_way=True), note={"progress_topic": "before"}),
+            r"publish.progress_topic: found 'oncelake-progress', expected 'before'.* published\|unpublished",
+        ),
         (marks(9, 9, 9, 9, slots=4), files(5), "progress is at micro-batch 9, but .* at 5"),
         (marks(9, 9), files(5), "progress is at micro-batch 9, but .* at 5"),
         (marks(9, 9, 9), files(7, under_way=True), "progress is at micro-batch 9, but .* at 7"),

@@ -1,0 +1,28 @@
+"""What is written beside the checkpoint of a stream that publishes: to which sink and topic it belongs."""
+
+from typing import Final
+
+from pipelines.publishing.transactional_sink import TransactionalSink
+
+PARTITIONS: Final = "partitions"
+"""The word, beside a checkpoint, for how many partitions the topic had."""
+SINK: Final = "sink"
+"""The word, beside a checkpoint, for the name under which it has published."""
+PROGRESS_IN: Final = "progress_topic"
+"""The word, beside a checkpoint, for the topic that keeps its progress."""
+
+
+def note_of(sink: TransactionalSink, topic: str, partitions: int) -> dict[str, str]:
+    """Return what is written beside a checkpoint: what it belongs to.
+
+    Args:
+        sink: Where the stream goes.
+        topic: The id of the topic.
+        partitions: How many partitions the topic has.
+    """
+    return {
+        "topic_id": topic,
+        PARTITIONS: str(partitions),
+        SINK: sink.name,
+        PROGRESS_IN: sink.progress_topic,
+    }
