@@ -87,11 +87,15 @@ def publish() -> None:
 @day_option("--from", "first", "First event day of a range, with --to.")
 @day_option("--to", "last", "Last event day of a range, with --from.")
 @click.option("--again", is_flag=True, help="Also publish days that were published before.")
-def publish_day(
-    day: datetime | None, first: datetime | None, last: datetime | None, again: bool, **common: Any
-) -> None:
+@click.option(
+    "--accept-partitions",
+    is_flag=True,
+    help="Publish although the topic has got partitions since days were published to it.",
+)
+def publish_day(day: datetime | None, first: datetime | None, last: datetime | None, **options: Any) -> None:
     """Publish whole certified days, each once, for new consumers."""
     between = days_between(day, first, last)
+    again, accept_partitions = options.pop("again"), options.pop("accept_partitions")
 
     def check(config: PipelineConfig, contract: DataContract) -> None:
         _require_topic(config, contract)
@@ -99,9 +103,10 @@ def publish_day(
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
         days = days_of(*past_days(pipeline.contract, *between))
-        return summary_of_days(publish_days(pipeline, run_id, days, again=again))
+        done = publish_days(pipeline, run_id, days, again=again, accept_partitions=accept_partitions)
+        return summary_of_days(done)
 
-    run_job(Job("publish", body, check=check), CommonOptions(**common))
+    run_job(Job("publish", body, check=check), CommonOptions(**options))
 
 
 def summary_of_days(done: PublishedDays) -> dict[str, Any]:
@@ -242,15 +247,27 @@ def summary_of_diagnosis(diagnosis: step.PublishingDiagnosis) -> dict[str, Any]:
     help="With --to checkpoint: continue although the topic may lack micro-batches that are done by the"
     " checkpoint, as after a restore of the output cluster. They are not sent again.",
 )
-def reset(to: ResetTo, in_flight: InFlight | None, accept_missing: bool, **common: Any) -> None:
+@click.option(
+    "--accept-partitions",
+    is_flag=True,
+    help="With --to beginning: begin although the topic has got partitions since it was published to.",
+)
+def reset(
+    to: ResetTo, in_flight: InFlight | None, accept_missing: bool, accept_partitions: bool, **common: Any
+) -> None:
     """Reset the publishing progress; stop publish_stream first."""
-    if in_flight and to == "beginning":
-        raise click.UsageError("--in-flight goes with --to checkpoint")
-    if accept_missing and to == "beginning":
-        raise click.UsageError("--accept-missing goes with --to checkpoint")
+    goes_with = {
+        "--in-flight": (in_flight, "checkpoint"),
+        "--accept-missing": (accept_missing, "checkpoint"),
+        "--accept-partitions": (accept_partitions, "beginning"),
+    }
+    for option, (given, other) in goes_with.items():
+        if given and to != other:
+            raise click.UsageError(f"{option} goes with --to {other}")
+    accepted = {"accept_missing": accept_missing, "accept_partitions": accept_partitions}
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
-        return summary_of_reset(reset_publishing(pipeline, to, in_flight, accept_missing=accept_missing))
+        return summary_of_reset(reset_publishing(pipeline, to, in_flight, **accepted))
 
     run_job(Job("publish reset", body, check=_require_topic), CommonOptions(**common))
 

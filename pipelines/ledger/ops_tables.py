@@ -117,7 +117,7 @@ BEGUN_PUBLICATIONS: Final = TableSpec(
     "One row for each day that a run of `oncelake publish` has begun to send, whether or not it came to the"
     " end.",
     "pipeline string, day date, batch_version bigint, batch_commit string, topic_id string, number bigint,"
-    " sink string, certified_version bigint, run_id string, begun_at timestamp",
+    " sink string, certified_version bigint, run_id string, begun_at timestamp, partitions int",
 )
 BRONZE_INDEX: Final = TableSpec(
     "bronze_index",
@@ -164,7 +164,7 @@ PUBLICATIONS: Final = TableSpec(
     "publications",
     "One row for each day that `oncelake publish` has sent to the output topic.",
     "pipeline string, day date, batch_version bigint, topic_id string, run_id string,"
-    " published_at timestamp, batch_commit string",
+    " published_at timestamp, batch_commit string, partitions int",
 )
 PUBLISHED_DAYS: Final = TableSpec(
     "published_days",

@@ -1,6 +1,7 @@
 """What is written beside the checkpoint of a stream that publishes: to which sink and topic it belongs."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from pipelines.publishing.transactional_sink import TransactionalSink
 
@@ -10,6 +11,11 @@ SINK: Final = "sink"
 """The word, beside a checkpoint, for the name under which it has published."""
 PROGRESS_IN: Final = "progress_topic"
 """The word, beside a checkpoint, for the topic that keeps its progress."""
+
+
+def partitions_in(note: Mapping[str, Any]) -> int | None:
+    """Return how many partitions the topic had by a note; None if it does not say."""
+    return int(note[PARTITIONS]) if PARTITIONS in note else None
 
 
 def note_of(sink: TransactionalSink, topic: str, partitions: int) -> dict[str, str]:

@@ -25,6 +25,7 @@ from pipelines.publishing.cluster import (
 )
 from pipelines.publishing.progress_gap import current_marks, progress_gap
 from pipelines.publishing.progress_refusals import (
+    KEYS_MOVE,
     apart,
     begun_with_other_slots,
     from_the_beginning,
@@ -270,8 +271,7 @@ def partitions_of(cluster: Cluster, sink: TransactionalSink, files: QueryFiles) 
     if (expected := int(remembered)) != actual:
         raise SourceError(
             f"{sink.name}: topic '{sink.topic}': found {actual} partitions, expected the {expected} that it"
-            " had. Keys would go to other partitions than their older records, so compaction would not remove"
-            f" those. Recreate the topic, and start again. {from_the_beginning(sink, files)}"
+            f" had. {KEYS_MOVE} Recreate the topic, and start again. {from_the_beginning(sink, files)}"
             f" Or continue with the new number: {reset_to_checkpoint(sink, files)}"
         )
     return actual

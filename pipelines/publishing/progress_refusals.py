@@ -9,6 +9,10 @@ from pipelines.publishing.progress_gap import ProgressGap, current_marks, micro_
 from pipelines.publishing.transactional_sink import TransactionalSink
 from pipelines.spark.checkpoints import QueryFiles
 
+KEYS_MOVE: Final = (
+    "Keys would go to other partitions than their older records, so compaction would not remove those."
+)
+"""What it means that a topic has got partitions."""
 _WHO: Final = (
     "Either another deployment publishes under the same pipeline and environment (give one of them another"
     " --env), or the checkpoint was lost or recreated (restore it)."
@@ -72,6 +76,26 @@ def _refuse_other_place(sink: TransactionalSink, files: QueryFiles) -> None:
             f" the progress of {files.path}. Undo the change, and make it once no micro-batch is in flight:"
             f" {sink.command('publish_stream', '--once')}, then, with the new topic,"
             f" {reset_to_checkpoint(sink, files)}"
+        )
+
+
+def refuse_other_partitions(sink: TransactionalSink, known: int | None, partitions: int) -> None:
+    """Make sure that a topic has the partitions that it had, where no checkpoint of a stream says so.
+
+    Args:
+        sink: Whose topic.
+        known: How many it had when it was published to; None if nobody knows.
+        partitions: How many it has.
+
+    Raises:
+        SourceError: It has others.
+    """
+    if known is not None and known != partitions:
+        raise SourceError(
+            f"{sink.name}: topic '{sink.topic}': found {partitions} partitions, expected the {known} that it"
+            f" had when it was published to. {KEYS_MOVE} Nothing was sent or reset. Publish to a new topic,"
+            " made with all of its partitions (publish.topic); or, if consumers can do with both records of a"
+            " key, add --accept-partitions"
         )
 
 

@@ -123,7 +123,25 @@ def _of_another(
     }
 
 
-def record_begin(pipeline: Pipeline, begun: Begun, topic_id: str, run_id: str) -> None:
+def last_partitions(pipeline: Pipeline, topic_id: str) -> int | None:
+    """Return how many partitions a topic had when a day was sent to it last; None if nobody has noted that.
+
+    Args:
+        pipeline: The pipeline.
+        topic_id: The cluster's identifier of the topic.
+    """
+    found = list[tuple[datetime, int]]()
+    for table, at in ((PUBLICATIONS, "published_at"), (BEGUN_PUBLICATIONS, "begun_at")):
+        if table.exists(pipeline):
+            rows = conform(table.rows(pipeline), table.schema)
+            known = rows.where((F.col("topic_id") == topic_id) & F.col("partitions").isNotNull())
+            newest = known.agg(F.max(F.struct(at, "partitions")).alias("newest"))
+            newest_rows = small_rows(newest.where("newest IS NOT NULL").select("newest.*"))
+            found += [(row[at], row["partitions"]) for row in newest_rows]
+    return max(found)[1] if found else None
+
+
+def record_begin(pipeline: Pipeline, begun: Begun, topic_id: str, run_id: str, partitions: int) -> None:
     """Record that a day is about to be published as a whole, before anything of it is sent."""
     row = {
         "day": begun.day,
@@ -135,11 +153,14 @@ def record_begin(pipeline: Pipeline, begun: Begun, topic_id: str, run_id: str) -
         "certified_version": begun.certified_version,
         "run_id": run_id,
         "begun_at": datetime.now(UTC),
+        "partitions": partitions,
     }
     BEGUN_PUBLICATIONS.append(pipeline, [row])
 
 
-def record_publication(pipeline: Pipeline, verdict: Verdict, topic_id: str, run_id: str) -> None:
+def record_publication(
+    pipeline: Pipeline, verdict: Verdict, topic_id: str, run_id: str, partitions: int
+) -> None:
     """Record that a day was published as a whole, as a verdict has certified it."""
     row = {
         "day": verdict.day,
@@ -148,5 +169,6 @@ def record_publication(pipeline: Pipeline, verdict: Verdict, topic_id: str, run_
         "topic_id": topic_id,
         "run_id": run_id,
         "published_at": datetime.now(UTC),
+        "partitions": partitions,
     }
     PUBLICATIONS.append(pipeline, [row])

@@ -45,9 +45,11 @@ from pipelines.publishing.failures import explained
 from pipelines.publishing.kafka_records import messages
 from pipelines.publishing.micro_batch import published_columns
 from pipelines.publishing.progress_check import partitions_of
+from pipelines.publishing.progress_refusals import refuse_other_partitions
 from pipelines.publishing.publications import (
     Begun,
     Publication,
+    last_partitions,
     publications,
     record_begin,
     record_publication,
@@ -63,7 +65,7 @@ from pipelines.publishing.transactional_sink import (
     refuse_changed_content,
 )
 from pipelines.registry.event_schema import AvroValues
-from pipelines.spark.checkpoints import QueryFiles, query_files
+from pipelines.spark.checkpoints import query_files
 from pipelines.spark.failures import cause
 from pipelines.spark.pipeline import Pipeline
 
@@ -91,6 +93,7 @@ def publish_days(
     days: Sequence[date],
     *,
     again: bool,
+    accept_partitions: bool = False,
 ) -> PublishedDays:
     """Publish certified days as a whole, unless that is done.
 
@@ -101,24 +104,20 @@ def publish_days(
         run_id: Recorded with what is published.
         days: The days, sorted.
         again: Publish days that were published before, too.
+        accept_partitions: Publish also if the topic has got partitions since days were published to it.
 
     Raises:
         ConfigError: A day is not certified, has changed since it was published, or there is no topic; or the
             days were built with another key than the contract has now.
-        SourceError: The batch table is not the one that was certified, or that the stream has published.
+        SourceError: The batch table is not the one that was certified, or that the stream has published; or
+            the topic has other partitions than it had.
         InfrastructureError: The stream has not come to what is certified, or the cluster does not answer.
     """
     config = pipeline.config
     sink = sink_of(config)
     with lease(pipeline, run_id) as run_lease:
-        # Records are keyed by the contract, and corrections are found by it.
-        require_same_days(pipeline)
-        ledger = history(pipeline)
-        require_certified(pipeline, certified_in(ledger))
-        verdicts = newest_certified(ledger)
-        _require_days_certified(config, days, verdicts)
-        _require_streamed(config, days, waiting(pipeline))
-        topic, partitions = _topic(sink, query_files(pipeline.spark, pipeline.checkpoint("publish")))
+        verdicts = _verdicts(pipeline, days)
+        topic, partitions = _topic(pipeline, sink, accept_partitions=accept_partitions)
         rows: dict[date, int | None] = {}
         avro = values_of(pipeline)
         sink = writing_sink(config, pipeline.contract, avro)
@@ -133,17 +132,34 @@ def publish_days(
             rows[day] = work.publish(sink, run_lease, partitions, again=again)
             if rows[day] is not None:
                 work.require(run_lease)
-                record_publication(pipeline, verdicts[day], topic, run_id)
+                record_publication(pipeline, verdicts[day], topic, run_id, partitions)
     return PublishedDays(rows)
 
 
-def _topic(sink: TransactionalSink, files: QueryFiles) -> tuple[str, int]:
+def _verdicts(pipeline: Pipeline, days: Sequence[date]) -> Mapping[date, Verdict]:
+    """Return by which verdicts days are certified, if these can be sent."""
+    # Records are keyed by the contract, and corrections are found by it.
+    require_same_days(pipeline)
+    ledger = history(pipeline)
+    require_certified(pipeline, certified_in(ledger))
+    verdicts = newest_certified(ledger)
+    _require_days_certified(pipeline.config, days, verdicts)
+    _require_streamed(pipeline.config, days, waiting(pipeline))
+    return verdicts
+
+
+def _topic(pipeline: Pipeline, sink: TransactionalSink, *, accept_partitions: bool) -> tuple[str, int]:
     """Return the id and the number of partitions of a topic that can be published to."""
+    files = query_files(pipeline.spark, pipeline.checkpoint("publish"))
     with asking(sink) as cluster:
         topic = topic_id(cluster, sink.topic)
         refuse_too_long(sink, facts(cluster, sink.topic))
         ensure_progress_topic(cluster, sink)
-        return topic, partitions_of(cluster, sink, files)
+        partitions = partitions_of(cluster, sink, files)
+    # What is beside a checkpoint is newer, and somebody may have accepted another number since.
+    if files.query is None and not accept_partitions:
+        refuse_other_partitions(sink, last_partitions(pipeline, topic), partitions)
+    return topic, partitions
 
 
 def _require_days_certified(
@@ -214,7 +230,7 @@ class _Day:
         if settled is None and (before.count or self.left):
             # No stream has retracted them.
             outgoing = outgoing.unionByName(self._lost(rows))
-        begun = self._begin(sink, run_lease)
+        begun = self._begin(sink, run_lease, partitions)
         own = self._own(sink, begun.sink)
         # Progress has the run's own name, so that another one that is still at work learns that it has not.
         done = SlotProgress(
@@ -229,7 +245,7 @@ class _Day:
         self._send(records, own, done, run_lease)
         return self.verdicts[day].rows
 
-    def _begin(self, sink: TransactionalSink, run_lease: Lease) -> Begun:
+    def _begin(self, sink: TransactionalSink, run_lease: Lease, partitions: int) -> Begun:
         """Return what is gone on with, or record that the day is begun: whoever is next has to know it."""
         verdict = self.verdicts[self.day]
         certified_as = (verdict.batch_version, verdict.batch_commit)
@@ -240,7 +256,7 @@ class _Day:
         # The content of what a stream is sending follows from what it found to be begun.
         self.require(run_lease)
         begun = Begun(self.day, *certified_as, self.before.count + 1, self._name(sink), newest)
-        record_begin(self.pipeline, begun, self.topic_id, run_lease.run_id)
+        record_begin(self.pipeline, begun, self.topic_id, run_lease.run_id, partitions)
         return begun
 
     def _own(self, sink: TransactionalSink, name: str) -> TransactionalSink:

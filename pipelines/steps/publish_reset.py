@@ -6,7 +6,7 @@ from typing import Literal
 
 from pipelines.errors import ConfigError, SourceError
 from pipelines.fault_points import Point, reach
-from pipelines.publishing.checkpoint_note import note_of
+from pipelines.publishing.checkpoint_note import note_of, partitions_in
 from pipelines.publishing.cluster import (
     Cluster,
     ProgressBySlot,
@@ -26,7 +26,11 @@ from pipelines.publishing.progress_gap import (
     micro_batches_text,
     progress_gap,
 )
-from pipelines.publishing.progress_refusals import begun_with_other_slots, from_the_beginning
+from pipelines.publishing.progress_refusals import (
+    begun_with_other_slots,
+    from_the_beginning,
+    refuse_other_partitions,
+)
 from pipelines.publishing.published_days import forget_from
 from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import SlotProducer, SlotProgress
@@ -61,7 +65,12 @@ class PublishingReset:
 
 
 def reset_publishing(
-    pipeline: Pipeline, to: ResetTo, in_flight: InFlight | None, *, accept_missing: bool = False
+    pipeline: Pipeline,
+    to: ResetTo,
+    in_flight: InFlight | None,
+    *,
+    accept_missing: bool = False,
+    accept_partitions: bool = False,
 ) -> PublishingReset:
     """Make progress and checkpoint agree again, by what an operator has found out.
 
@@ -72,10 +81,12 @@ def reset_publishing(
         in_flight: Whether the micro-batch that was begun, if there was one, is to count as published in
             slots that do not know it themselves.
         accept_missing: Go on also if the topic may lack micro-batches that are done by the checkpoint.
+        accept_partitions: Begin also if the topic has got partitions since it was published to.
 
     Raises:
         ConfigError: A checkpoint is there, or is not, or it has to be said what becomes of a micro-batch.
-        SourceError: Some of a micro-batch is published, and what is asked for would lose or double the rest.
+        SourceError: Some of a micro-batch is published, and what is asked for would lose or double the rest;
+            or the topic has other partitions than the checkpoint that was moved aside has published to.
         InfrastructureError: The stream runs on this machine; the cluster does not answer, or publishing
             continues.
     """
@@ -85,24 +96,22 @@ def reset_publishing(
     _require_fit(_files(pipeline), to, in_flight)
     reach(Point.RESET_DUE)
     with asking(sink) as cluster:
-        topic = topic_id(cluster, sink.topic)
-        ensure_progress_topic(cluster, sink)
+        ours = _of_topic(cluster, sink)
         taken, files, marks = _take(pipeline, cluster, sink)
         _require_fit(files, to, in_flight)
-        partitions = known_partitions(cluster, sink.topic)
-        ours = SlotProgress(files.next_batch, files.query or "", topic, sink.slots, partitions=partitions)
+        ours = replace(ours, next_batch=files.next_batch, source=files.query or "")
         if to == "beginning":
+            if not accept_partitions:
+                _require_same_partitions(sink, files, ours)
             _forget_unfinished(pipeline, marks)
             _write(sink, taken, marks, dict.fromkeys(range(sink.slots), replace(ours, next_batch=0)))
             return PublishingReset(sink.name, None)
         gap = progress_gap(marks, ours, files)
         if gap.missing and not accept_missing:
             raise _missing(sink, gap.missing, files)
-        known = {slot: mark for slot, mark in marks.items() if slot < sink.slots}
-        # Also what is known by its record alone, as where another program has set an offset.
-        new_marks = known | repaired_progress(sink, ours, marks, files, in_flight)
+        new_marks = _known(sink, marks) | repaired_progress(sink, ours, marks, files, in_flight)
         _write(sink, taken, marks, new_marks)
-    write_note(pipeline.spark, files.path, note_of(sink, topic, partitions))
+    write_note(pipeline.spark, files.path, note_of(sink, ours.topic_id, ours.partitions))
     done = _where_it_goes_on(sink.name, [new_marks[slot] for slot in range(sink.slots)], files)
     return replace(done, missing=gap.missing, again=_sent_again(gap, new_marks))
 
@@ -111,10 +120,25 @@ def _files(pipeline: Pipeline) -> QueryFiles:
     return query_files(pipeline.spark, pipeline.checkpoint("publish"))
 
 
+def _of_topic(cluster: Cluster, sink: TransactionalSink) -> SlotProgress:
+    """Return what progress has of the topic, with which nothing has begun."""
+    topic, partitions = topic_id(cluster, sink.topic), known_partitions(cluster, sink.topic)
+    return SlotProgress(0, "", topic, sink.slots, partitions=partitions)
+
+
+def _known(sink: TransactionalSink, marks: ProgressBySlot) -> dict[int, SlotProgress]:
+    """Return what progress says of the slots that there are, which is written again.
+
+    Some may be known by their records alone, as where another program has set the offsets.
+    """
+    return {slot: mark for slot, mark in marks.items() if slot < sink.slots}
+
+
 def _take(
     pipeline: Pipeline, cluster: Cluster, sink: TransactionalSink
 ) -> tuple[Mapping[int, SlotProducer], QueryFiles, ProgressBySlot]:
     """Take all slots; return them, and what checkpoint and progress say once nobody else can publish."""
+    ensure_progress_topic(cluster, sink)
     marks = read_repairable_progress(cluster, sink, is_stable=False)
     while True:
         taken = fence_slots(sink, marks)
@@ -135,6 +159,12 @@ def _write(
     if former := former_slots(marks, sink.slots, ""):
         write_slot_progress(sink, taken, former)
     write_slot_progress(sink, taken, new_marks)
+
+
+def _require_same_partitions(sink: TransactionalSink, files: QueryFiles, ours: SlotProgress) -> None:
+    """Make sure that the topic has the partitions that it had for the checkpoint that was moved aside."""
+    if files.note.get("topic_id") == ours.topic_id:
+        refuse_other_partitions(sink, partitions_in(files.note), ours.partitions)
 
 
 def _forget_unfinished(pipeline: Pipeline, marks: ProgressBySlot) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
@@ -399,6 +399,33 @@ def test_a_stream_that_begins_anew_says_which_days_the_topic_has_of_the_one_befo
     reset_publishing(lake.pipeline, "beginning", None)
     send(lake)
     assert publishing_status(lake.pipeline).unsent == UnsentDays(never=(ONE, TWO), partly=(four, five))
+
+
+def test_partitions_that_the_topic_got_are_noticed_without_a_checkpoint_too(
+    make: Callable[..., Lake], admin: AdminClient
+) -> None:
+    lake = make()
+    assert lake.config.publish
+    topic = lake.config.publish.topic
+    refused = r"found {} partitions, expected the {} that it had .* add --accept-partitions"
+    whole(lake, TWO)
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(30)
+    with pytest.raises(SourceError, match=refused.format(3, 2)) as no:
+        whole(lake, ONE)
+    assert no.value.exit_code == 4
+    assert sum(sent(lake).values()) == 1
+    publish_days(lake.pipeline, "run", [ONE], again=False, accept_partitions=True)
+    # Whoever has accepted it need not do so again.
+    publish_days(lake.pipeline, "run", [TWO], again=True)
+    assert sum(sent(lake).values()) == len(FLIGHTS) + 2
+    send(lake)
+    checkpoint = Path(lake.config.checkpoint("publish"))
+    checkpoint.rename(checkpoint.with_name("aside"))
+    admin.create_partitions([NewPartitions(topic, 4)])[topic].result(30)
+    with pytest.raises(SourceError, match=refused.format(4, 3)):
+        reset_publishing(lake.pipeline, "beginning", None)
+    reset_publishing(lake.pipeline, "beginning", None, accept_partitions=True)
+    assert send(lake) == 0
 
 
 def test_days_that_were_built_with_another_key_are_not_sent_with_the_key_of_now(

@@ -69,10 +69,10 @@ OPS = {
     "published_days": "pipeline string, query string, batch bigint, day date, batch_version bigint,"
     " batch_commit string, topic_id string",
     "publications": "pipeline string, day date, batch_version bigint, topic_id string, run_id string,"
-    " published_at timestamp, batch_commit string",
+    " published_at timestamp, batch_commit string, partitions int",
     "begun_publications": "pipeline string, day date, batch_version bigint, batch_commit string,"
     " topic_id string, number bigint, sink string, certified_version bigint, run_id string,"
-    " begun_at timestamp",
+    " begun_at timestamp, partitions int",
     "forgotten": "pipeline string, topic_id string, _topic string, _partition int, _offset bigint,"
     " event_time timestamp, forgotten_at timestamp, run_id string",
     "leases": "pipeline string, holder string, host string, pid bigint, process_started double,"

@@ -88,7 +88,7 @@ def test_days_of_another_batch_table_are_not_read_as_certified(
     with pytest.raises(SourceError, match=IS_ANOTHER):
         settled_before(lake.pipeline, "query", 1)
     for verdict in before:
-        record_publication(lake.pipeline, verdict, "topic", "run")
+        record_publication(lake.pipeline, verdict, "topic", "run", 2)
     sent = publications(lake.pipeline, "topic")
     assert {day: (found.count, found.version >= 0) for day, found in sent.items()} == {
         ONE: (1, accident is restored_copy),

@@ -106,10 +106,17 @@ def test_a_reset_of_publishing_tells_where_it_goes_on() -> None:
     ]
 
 
-@pytest.mark.parametrize("words", ["--in-flight published", "--accept-missing"])
-def test_what_is_said_of_a_checkpoint_goes_with_it(words: str) -> None:
+@pytest.mark.parametrize(
+    ("words", "goes_with", "to"),
+    [
+        ("--in-flight published", "checkpoint", "beginning"),
+        ("--accept-missing", "checkpoint", "beginning"),
+        ("--accept-partitions", "beginning", "checkpoint"),
+    ],
+)
+def test_an_answer_goes_with_the_reset_that_asks_for_it(words: str, goes_with: str, to: str) -> None:
     option, *value = words.split()
-    given = ["reset", "--pipeline", "flights", "--to", "beginning", option, *value]
+    given = ["reset", "--pipeline", "flights", "--to", to, option, *value]
     refused = CliRunner().invoke(publish.publish, given)
     assert refused.exit_code == 2
-    assert f"{option} goes with --to checkpoint" in refused.output
+    assert f"{option} goes with --to {goes_with}" in refused.output

@@ -9,7 +9,7 @@ from confluent_kafka import TopicPartition
 from pipelines.errors import SourceError
 from pipelines.publishing.progress_check import fits_in, reconcile_with_checkpoint
 from pipelines.publishing.progress_gap import progress_gap
-from pipelines.publishing.progress_refusals import refuse_other_progress
+from pipelines.publishing.progress_refusals import refuse_other_partitions, refuse_other_progress
 from pipelines.publishing.slot_writer import headers_of
 from pipelines.publishing.slots import ProgressError, SlotProgress, Written, what_to_do
 from pipelines.publishing.topic_lookup import Row, slots_with_all
@@ -339,6 +339,15 @@ def test_only_progress_of_the_same_checkpoint_and_topic_is_older_or_newer_than_i
         assert not progress_gap({0: mark}, ours, files(7))
     left = replace(DONE, next_batch=2, slots=4)
     assert not progress_gap(marks(7, 7, 7) | {3: left}, ours, files(7))
+
+
+def test_a_topic_of_which_nobody_knows_how_many_partitions_it_had_is_taken_as_it_is() -> None:
+    for known in (None, 4):
+        refuse_other_partitions(SINK, known, 4)
+    with pytest.raises(
+        SourceError, match=r"'events': found 5 partitions, expected the 4 .*accept-partitions"
+    ):
+        refuse_other_partitions(SINK, 4, 5)
 
 
 def test_each_row_gets_its_own_headers_also_in_a_part_of_a_batch() -> None:
