@@ -24,6 +24,7 @@ from pipelines.delta.conflicts import raising_stale_epoch
 from pipelines.delta.epochs import Commit, Stamp, require_newer
 from pipelines.delta.fencing import rewrite_files
 from pipelines.delta.replaced_rows import File
+from pipelines.delta.table_properties import no_earlier_day
 from pipelines.delta.transaction import version_gone
 from simulation.kernel import Kernel, NoAnswer
 
@@ -279,6 +280,7 @@ class ModelTransaction:
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Let the table say something of itself, by the commit; Delta does not write what it says already."""
+        properties = no_earlier_day(self._read.properties, properties)
         if not properties.items() <= self._read.properties.items():
             self._properties = properties
 

@@ -17,7 +17,7 @@ from pipelines.delta.conflicts import raising_stale_epoch
 from pipelines.delta.epochs import Stamp, require_newer
 from pipelines.delta.idempotent_writer import DraftedRows, IdempotentWriter
 from pipelines.delta.stream_check import require_ingest_fit
-from pipelines.delta.table_properties import TOPIC_ID, WHOLE_FROM
+from pipelines.delta.table_properties import TOPIC_ID, WHOLE_FROM, no_earlier_day
 from pipelines.delta.table_state import StreamCommit, TableState
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.kafka.ingest_position import beginning, continuation
@@ -228,7 +228,12 @@ class ModelIngest:
 
     def set_first_complete_day(self, day: date) -> None:
         """Let bronze say so."""
-        self._set_property(WHOLE_FROM, day.isoformat())
+        bronze, said = self.world.bronze, {WHOLE_FROM: day.isoformat()}
+
+        def set_day() -> None:
+            bronze.set_property(WHOLE_FROM, no_earlier_day(bronze.newest.properties, said)[WHOLE_FROM])
+
+        self.world.kernel.effect("bronze: set the first complete day", set_day, is_write=True)
 
     def note_tables(self, files: QueryFiles, began: Mapping[int, int]) -> None:
         """Write beside the checkpoint which table it writes to."""

@@ -1,6 +1,6 @@
 """Planted faults of upkeep, see `simulation.planted`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import date, datetime
@@ -55,6 +55,9 @@ class _CountsNotCompared(ModelUpkeep):
         known = {verdict.day: verdict.records for verdict in self.verdicts()}
         return {day: known.get(day, n) for day, n in super().records_of_days().items()}
 
+    def days_with_later_records(self) -> Collection[date]:
+        return ()
+
 
 class _BesideBackfills(ModelUpkeep):
     """Records leave bronze while a backfill brings some."""
@@ -70,6 +73,14 @@ class _SaidAfterwards(ModelUpkeep):
         told = dict(removal.properties)
         super()._delete_bronze(Removal(removal.rows, removal.condition), stamps)
         self._set(self.world.bronze_log, told)
+
+
+class _SaidAsDecided(ModelUpkeep):
+    """The first complete day becomes the one that was decided on, whatever bronze says by now."""
+
+    def _delete_bronze(self, removal: Removal, stamps: Callable[[str], Stamp]) -> None:
+        self._set(self.world.bronze_log, removal.properties)
+        super()._delete_bronze(removal, stamps)
 
 
 class _SaidWithoutEpoch(ModelUpkeep):
@@ -141,21 +152,22 @@ def _overtaken(schedule: Schedule, setup: Random, **wrong: Any) -> World:
 UPKEEP: Final = (
     Planted(
         "the first complete day is set without an epoch",
-        247,
+        58,
         partial(_overtaken, make_upkeep=_SaidWithoutEpoch),
     ),
 )
 RETENTION: Final = (
-    _upkeep("unread records go", 64, _UnreadGo),
-    _upkeep("unresolved records go", 14, _UnresolvedGo),
-    _upkeep("days that are not certified go", 0, _UncertifiedGo),
-    _upkeep("records are not compared with verdicts", 22, _CountsNotCompared),
-    _upkeep("records go while a backfill brings some", 230, _BesideBackfills),
+    _upkeep("unread records go", 0, _UnreadGo),
+    _upkeep("unresolved records go", 19, _UnresolvedGo),
+    _upkeep("days that are not certified go", 14, _UncertifiedGo),
+    _upkeep("records are not compared with verdicts", 202, _CountsNotCompared),
+    _upkeep("records go while a backfill brings some", 105, _BesideBackfills),
     _upkeep("the first complete day is set when records are gone", 0, _SaidAfterwards),
+    _upkeep("the first complete day is set as it was decided", 123, _SaidAsDecided),
     _upkeep("the certified version is not restored", 22, _NotRestored),
-    _upkeep("readers are not asked before files go", 5, _ReadersNotAsked),
-    _upkeep("files go that were removed since readers were asked", 13, _AllRemovedGo),
-    _upkeep("the age of files counts from VACUUM", 364, _CountedFromVacuum),
-    _upkeep("all earlier days are taken for certified", 83, _EarlierAreCertified),
-    Planted("days are rebuilt of which records are gone", 258, partial(_world, tables=_Cut)),
+    _upkeep("readers are not asked before files go", 0, _ReadersNotAsked),
+    _upkeep("files go that were removed since readers were asked", 22, _AllRemovedGo),
+    _upkeep("the age of files counts from VACUUM", 22, _CountedFromVacuum),
+    _upkeep("all earlier days are taken for certified", 0, _EarlierAreCertified),
+    Planted("days are rebuilt of which records are gone", 123, partial(_world, tables=_Cut)),
 )

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from pipelines.delta.replaced_rows import File
-from pipelines.delta.table_properties import APPEND_ONLY
+from pipelines.delta.table_properties import APPEND_ONLY, WHOLE_FROM
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.ledger.certifications import certified_in, history_of, newest_certified
 from pipelines.ledger.retention_properties import first_rebuildable, refuse_incomplete_days
@@ -290,6 +290,7 @@ class RetentionWorld(AgingLake):
             "the batch table is put back by RESTORE": self._restore_batch,
             "somebody appends to the batch table": self._append_to_batch,
             "a property of bronze is set": partial(self.bronze_log.set_property, "other", "value"),
+            "ingest begins behind records that are lost": self._begin_later,
             "two days pass": self._wait,
         }
 
@@ -311,6 +312,11 @@ class RetentionWorld(AgingLake):
         if "upkeep: delete files of batch" in {*labels, *(label for label, _ in self.kernel.in_flight)}:
             return
         self.batch.restore_to(self.setup.randrange(len(self.batch.versions)))
+
+    def _begin_later(self) -> None:
+        """Let bronze say that it is complete from a later day on."""
+        before = self.whole_from() or FIRST
+        self.bronze_log.set_property(WHOLE_FROM, (before + self.setup.randint(1, 4) * DAY).isoformat())
 
     def _append_to_batch(self) -> None:
         self.batch.append_blindly(FIRST, ())

@@ -15,7 +15,7 @@ from pipelines.delta.fencing import Restored, restore_table, rows_deleted
 from pipelines.delta.replaced_rows import File
 from pipelines.delta.table_properties import APPEND_ONLY, SPEED_FROM
 from pipelines.errors import InfrastructureError
-from pipelines.ledger.certifications import Certified, Verdict, certified_in, newest
+from pipelines.ledger.certifications import Certified, Verdict, certified_in, newest, newest_certified
 from pipelines.ledger.lease_terms import LeaseTerm
 from pipelines.retention.removal_terms import FirstOffset, Removal
 from pipelines.retention.upkeep_run import Looked, TableFiles
@@ -119,6 +119,17 @@ class ModelUpkeep:
     def verdicts(self) -> Sequence[Verdict]:
         """Return the newest verdict on each day."""
         return [*newest(self.tables.read_ledger()).values()]
+
+    def days_with_later_records(self) -> Collection[date]:
+        """Return certified days of which records came after they were certified."""
+        rows, log = self._rows("later records"), self.world.bronze_log
+        late = set[date]()
+        for day, verdict in newest_certified(self.tables.read_ledger()).items():
+            then = {row.record.number for row in rows_of(log, verdict.bronze_version)}
+            of_day = {row.record.number for row in rows if row.record.day == day and self.world.is_valid(row)}
+            if of_day - then:
+                late.add(day)
+        return late
 
     def certified(self) -> Certified | None:
         """Return what is certified; None if no day ever was."""

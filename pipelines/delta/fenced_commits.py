@@ -104,6 +104,28 @@ def commit_nothing(spark: SparkSession, table: str, note: str) -> int:
     return retry_conflicts(table, commit)
 
 
+def set_first_day(spark: SparkSession, table: str, key: str, day: date) -> int:
+    """Let a table say from which day on it is complete, unless it names a later one; return the version.
+
+    Args:
+        spark: The session.
+        table: The path of a Delta table.
+        key: The property.
+        day: The first complete day.
+
+    Raises:
+        InfrastructureError: Others wrote to the table at each try.
+    """
+
+    def commit() -> int:
+        transaction = Transaction(spark, table)
+        transaction.require_table()
+        transaction.set_properties({key: day.isoformat()})
+        return transaction.commit_unfenced([], None, "Append")
+
+    return retry_conflicts(table, commit)
+
+
 def append_fenced(rows: DataFrame, table: str, stamp: Stamp) -> int:
     """Append rows to a Delta table, as one commit; return the version of the table that it made.
 

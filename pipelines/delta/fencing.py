@@ -47,7 +47,7 @@ class FencedTransaction(Protocol):
         """Take what another transaction has written in place of files, and remove these, by the commit."""
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        """Set properties of the table."""
+        """Set properties of the table; its first days never become earlier ones."""
 
     def commit(
         self, actions: Sequence[Any], stamp: Stamp, mode: str = "Append", condition: str | None = None

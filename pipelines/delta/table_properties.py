@@ -32,6 +32,7 @@ SERVES: Final = "oncelake.serves"
 CONTRACT: Final = "oncelake.contract"
 PERSONAL: Final = "oncelake.personal"
 CLASSIFICATION: Final = "oncelake.classification"
+_FIRST_DAYS: Final = (WHOLE_FROM, SPEED_FROM)
 
 APPEND_ONLY: Final = "delta.appendOnly"
 CHANGE_DATA_FEED: Final = "delta.enableChangeDataFeed"
@@ -186,6 +187,21 @@ def properties_of_clusters(spark: SparkSession, path: str, key: str) -> dict[str
         if property_name.startswith(beginning):
             by_cluster[property_name.removeprefix(beginning)] = value
     return by_cluster
+
+
+def no_earlier_day(now: Mapping[str, str], properties: Mapping[str, str]) -> dict[str, str]:
+    """Return properties to set, with which no first day of a table becomes an earlier one.
+
+    What is lost before a day stays lost: another run may have found more of it since this one looked.
+
+    Args:
+        now: The properties that the table has.
+        properties: Those that are to be set.
+    """
+    return {
+        key: max(value, now.get(key, "")) if key.startswith(_FIRST_DAYS) else value
+        for key, value in properties.items()
+    }
 
 
 def parse_property(path: str, key: str, text: str, parse: Callable[[str], T]) -> T:

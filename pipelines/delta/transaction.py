@@ -28,6 +28,7 @@ from pipelines.delta.log import delta_log, files_of, is_divided_by, rows_of, sca
 from pipelines.delta.replaced_rows import File, ReplacedRows
 from pipelines.delta.row_changes import FILE, RowChange
 from pipelines.delta.small_tables import listed_files
+from pipelines.delta.table_properties import no_earlier_day
 from pipelines.delta.transaction_numbers import last_number
 from pipelines.errors import ConfigError, SourceError
 from pipelines.schema_paths import flat, optional
@@ -265,9 +266,10 @@ class Transaction:
             self._inner.updateMetadata(then, False)
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        """Let the table say something of itself, by the commit."""
+        """Let the table say something of itself, by the commit; its first days never become earlier ones."""
         now = json.loads(self._inner.metadata().json())["metaData"]
-        metadata = {**now, "configuration": {**now.get("configuration", {}), **properties}}
+        configuration = now.get("configuration", {})
+        metadata = {**now, "configuration": {**configuration, **no_earlier_day(configuration, properties)}}
         action = self._delta.actions.Action.fromJson(json.dumps({"metaData": metadata}))
         self._inner.updateMetadata(action, False)
 

@@ -1,6 +1,6 @@
 """What still needs old records of bronze: each reason names the first day that must stay whole for it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -13,8 +13,10 @@ from pipelines.config.model import PipelineConfig
 from pipelines.contracts.event_days import FIRST_DAY
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.stream_position import unread_rows
-from pipelines.delta.tables import exists
-from pipelines.ledger.certifications import Verdict
+from pipelines.delta.tables import exists, version
+from pipelines.ledger.bronze_indexer import index_bronze
+from pipelines.ledger.bronze_verdicts import compared, own_verdicts
+from pipelines.ledger.certifications import Verdict, history
 from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.retention_properties import last_event_day
 from pipelines.records.decode import EVENT_DATE, VALID
@@ -84,32 +86,55 @@ def records_of_days(pipeline: Pipeline) -> dict[date, int]:
     return {row[EVENT_DATE]: row["count"] for row in small_rows(valid.groupBy(EVENT_DATE).count())}
 
 
+def days_with_later_records(pipeline: Pipeline) -> Collection[date]:
+    """Return certified days of which records came after they were certified, as the index of bronze knows."""
+    index = index_bronze(pipeline, version(pipeline.spark, pipeline.table("bronze")))
+    ledger = history(pipeline)
+    known = compared(own_verdicts(pipeline, ledger, index), ledger, index, {}).versions
+    versions = {day: at for day, at in known.items() if at is not None}
+    return index.records_after(versions, pipeline.spark).keys()
+
+
+@dataclass(frozen=True)
+class DaysOfBronze:
+    """What bronze holds of event days, and what was decided on them.
+
+    Attributes:
+        records: How many valid records bronze holds of each day.
+        verdicts: The newest verdict on each day.
+        late: Certified days of which records came after they were certified.
+    """
+
+    records: Mapping[date, int]
+    verdicts: Sequence[Verdict]
+    late: Collection[date]
+
+
 def uncertified(
-    config: PipelineConfig,
-    records: Mapping[date, int],
-    verdicts: Iterable[Verdict],
-    first: date | None,
-    before: date,
+    config: PipelineConfig, days: DaysOfBronze, first: date | None, before: date
 ) -> RetentionBlocker | None:
     """Return the first day that the batch layer does not hold as bronze does: it has to be rebuilt before.
 
     Args:
         config: The pipeline's configuration.
-        records: The valid records that bronze holds of each day.
-        verdicts: The newest verdict on each day.
+        days: What is known of the days.
         first: The first day that can be rebuilt; None for any.
         before: The first day that would stay whole without this need.
     """
     neighbours = timedelta(days=config.batch.dedup_horizon_days)
-    verdict_by_day = {verdict.day: verdict for verdict in verdicts}
-    for day in sorted({*records, *verdict_by_day}):
+    verdict_by_day = {verdict.day: verdict for verdict in days.verdicts}
+    for day in sorted({*days.records, *verdict_by_day}):
         if not (first or FIRST_DAY) <= day < before + neighbours:
             continue
-        verdict, count = verdict_by_day.get(day), records.get(day, 0)
+        verdict, count = verdict_by_day.get(day), days.records.get(day, 0)
         if verdict is None or verdict.status != "certified":
             return RetentionBlocker(day - neighbours, f"{day} is not certified: {rebuild_first(config, day)}")
         if verdict.records != count:
             why = f"{day} has {count:,} records, and had {verdict.records:,} when it was certified"
+            return RetentionBlocker(day - neighbours, f"{why}: {rebuild_first(config, day)}")
+        # As many may be others: some that were valid then break the contract now.
+        if day in days.late:
+            why = f"records of {day} came after it was certified"
             return RetentionBlocker(day - neighbours, f"{why}: {rebuild_first(config, day)}")
     return None
 

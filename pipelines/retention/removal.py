@@ -17,10 +17,13 @@ from pipelines.ledger.certifications import Certified, Verdict, certified, verdi
 from pipelines.ledger.retention_properties import first_complete_day, speed_from
 from pipelines.publishing.published_days import may_wait
 from pipelines.records.send_time import sent_by
-from pipelines.retention.blockers import first_unread, first_unresolved, records_of_days
-from pipelines.retention.removal_terms import (
-    FirstOffset,
+from pipelines.retention.blockers import (
+    days_with_later_records,
+    first_unread,
+    first_unresolved,
+    records_of_days,
 )
+from pipelines.retention.removal_terms import FirstOffset
 from pipelines.spark.pipeline import Pipeline
 
 
@@ -86,6 +89,10 @@ class SparkRetentionLake:
     def verdicts(self) -> Sequence[Verdict]:
         """Return the newest verdict on each day."""
         return verdicts(self.pipeline)
+
+    def days_with_later_records(self) -> Collection[date]:
+        """Return certified days of which records came after they were certified."""
+        return days_with_later_records(self.pipeline)
 
     def certified(self) -> Certified | None:
         """Return what is certified; None if no day ever was."""

@@ -18,6 +18,7 @@ from pipelines.delta.table_properties import SPEED_FROM, WHOLE_FROM
 from pipelines.ledger.certifications import Certified, Verdict
 from pipelines.ledger.retention_properties import first_day_by_age, first_moment_of, first_rebuildable
 from pipelines.retention.blockers import (
+    DaysOfBronze,
     RetentionBlocker,
     in_quarantine,
     rebuild_first,
@@ -102,6 +103,9 @@ class RetentionLake(Protocol):
     def verdicts(self) -> Sequence[Verdict]:
         """Return the newest verdict on each day."""
 
+    def days_with_later_records(self) -> Collection[date]:
+        """Return certified days of which records came after they were certified."""
+
     def certified(self) -> Certified | None:
         """Return what is certified; None if no day ever was."""
 
@@ -151,8 +155,8 @@ def bronze_removal(lake: RetentionLake, retention: timedelta) -> Removal:
         unread_records(config, zone, lake.first_unread()),
         in_quarantine(config, zone, lake.first_unresolved()),
     ]
-    records = lake.records_of_days()
-    needs.append(uncertified(config, records, lake.verdicts(), _first_rebuildable(lake), by_age))
+    days = DaysOfBronze(lake.records_of_days(), lake.verdicts(), lake.days_with_later_records())
+    needs.append(uncertified(config, days, _first_rebuildable(lake), by_age))
     blocking = tuple(need for need in needs if need is not None and need.day < by_age)
     day = min([by_age, *(need.day for need in blocking)])
     if day <= (first_complete or FIRST_DAY):

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pipelines.config.clusters import require_not_retired
 from pipelines.config.streams import STREAMS
 from pipelines.delta.clocks import require_not_behind, require_order
+from pipelines.delta.fenced_commits import set_first_day
 from pipelines.delta.idempotent_writer import IdempotentWriter
 from pipelines.delta.reader_position_check import require_not_read_ahead
 from pipelines.delta.record_tables import ensure_bronze
@@ -21,7 +22,6 @@ from pipelines.delta.stream_check import check_ingest, note_tables
 from pipelines.delta.table_properties import (
     WHOLE_FROM,
     property_of_cluster,
-    set_table_property,
     to_hex,
     topic_key,
 )
@@ -200,7 +200,7 @@ class _SparkIngestLake(SparkIngestState, SystemClock):
 
     def set_first_complete_day(self, day: date) -> None:
         key = property_of_cluster(WHOLE_FROM, self.config.cluster)
-        set_table_property(self.pipeline.spark, self.pipeline.table("bronze"), key, day.isoformat())
+        set_first_day(self.pipeline.spark, self.pipeline.table("bronze"), key, day)
 
     def note_tables(self, files: QueryFiles, began: Mapping[int, int]) -> None:
         note_tables(self.pipeline, "ingest", files, began)

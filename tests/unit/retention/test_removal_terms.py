@@ -39,6 +39,7 @@ class Lake:
     unread: datetime | None = None
     unresolved: datetime | None = None
     failed: Collection[date] = ()
+    late: Collection[date] = ()
     to_publish: Collection[date] = ()
     uncertified: date | None = None
     gone: date | None = None
@@ -63,6 +64,9 @@ class Lake:
 
     def verdicts(self) -> Sequence[Verdict]:
         return [verdict(day, "failed" if day in self.failed else "certified") for day in DAYS]
+
+    def days_with_later_records(self) -> Collection[date]:
+        return self.late
 
     def certified(self) -> Certified | None:
         return Certified(7, DAYS)
@@ -102,6 +106,7 @@ def test_bronze_keeps_what_a_stream_a_replay_or_a_rebuild_needs() -> None:
         (Lake(unread=old), date(2013, 5, 11)),
         (Lake(unresolved=old), date(2013, 5, 2)),
         (Lake(failed=[date(2013, 5, 10)]), date(2013, 5, 9)),
+        (Lake(late=[date(2013, 5, 10)]), date(2013, 5, 9)),
     ):
         removal = bronze_removal(lake, MONTH)
         assert [need.day for need in removal.needs] == [kept_from]

@@ -1,6 +1,7 @@
 """What retention keeps, in days and moments, without a lake."""
 
 import json
+from collections.abc import Collection
 from dataclasses import fields
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -14,7 +15,7 @@ from pipelines.delta.stream_position import Position, positions_of
 from pipelines.errors import ConfigError
 from pipelines.ledger.certifications import Verdict
 from pipelines.ledger.retention_properties import first_day_by_age, first_moment_of, last_event_day
-from pipelines.retention.blockers import uncertified
+from pipelines.retention.blockers import DaysOfBronze, uncertified
 from pipelines.retention.removal_terms import FirstOffset, below_offsets
 
 NEW_YORK = ZoneInfo("America/New_York")
@@ -79,8 +80,10 @@ def test_a_day_that_the_batch_layer_does_not_hold_as_bronze_does_keeps_its_neigh
     one, two, three, nine = (date(2013, 1, n) for n in (1, 2, 3, 9))
     records = {one: 5, two: 7, nine: 1}
 
-    def need(*verdicts: Verdict, first: date | None = None, before: date = three) -> tuple[date, str] | None:
-        found = uncertified(config(), records, verdicts, first, before)
+    def need(
+        *verdicts: Verdict, first: date | None = None, before: date = three, late: Collection[date] = ()
+    ) -> tuple[date, str] | None:
+        found = uncertified(config(), DaysOfBronze(records, verdicts, late), first, before)
         return None if found is None else (found.day, found.why)
 
     assert need(verdict(one, 5), verdict(two, 7)) is None
@@ -88,6 +91,11 @@ def test_a_day_that_the_batch_layer_does_not_hold_as_bronze_does_keeps_its_neigh
     assert need(verdict(one, 5), verdict(two, 7, "failed")) == (
         one,
         f"2013-01-02 is not certified: {REBUILD} --date 2013-01-02",
+    )
+    # One that broke the contract since, and one that came, leave the number as it was.
+    assert need(verdict(one, 5), verdict(two, 7), late=[two]) == (
+        one,
+        f"records of 2013-01-02 came after it was certified: {REBUILD} --date 2013-01-02",
     )
     late = need(verdict(one, 4), verdict(two, 7))
     assert late == (
