@@ -13,6 +13,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.delta.record_tables import ORIGIN_COLUMNS
 from pipelines.delta.table_properties import (
     BY_CLOCK_SINCE,
+    CERTIFIED,
     DAYS,
     DEDUP,
     TEN_YEARS,
@@ -191,7 +192,9 @@ def _same_days(spark: SparkSession, table: str, contract: DataContract) -> str |
     changes = (
         _changes(parse_property(table, DAYS, stored, json_from_hex), day_settings(contract)) if stored else []
     )
-    if changes and not DeltaTable.forPath(spark, table).toDF().isEmpty():
+    # Also an empty day may be certified, and would stay so: readers get no other day's events of it.
+    is_used = table_property(spark, table, CERTIFIED) or not DeltaTable.forPath(spark, table).toDF().isEmpty()
+    if changes and is_used:
         raise ConfigError(
             f"{table}: its days were built by another rule than the contract has now. {'; '.join(changes)}."
             " Undo the change, or give the new contract a pipeline of its own:"
