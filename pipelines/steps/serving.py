@@ -19,8 +19,9 @@ from pipelines.config.streams import writer_of
 from pipelines.contracts.descriptions import descriptions_of
 from pipelines.delta.conditions import days_condition
 from pipelines.delta.descriptions import OWN_COLUMNS
-from pipelines.delta.io import read
+from pipelines.delta.io import read, small_rows
 from pipelines.delta.schema_evolution import fitted_columns, merged
+from pipelines.delta.table_properties import SERVES
 from pipelines.delta.tables import conform, exists
 from pipelines.errors import ConfigError, OncelakeError
 from pipelines.ledger.certifications import certified
@@ -70,10 +71,15 @@ def _merged_columns(layers: Iterable[DataFrame]) -> StructType:
 
 
 def refresh_view(pipeline: Pipeline) -> None:
-    """Make the configured catalog view show the certified state; do nothing without one."""
+    """Make the configured catalog view show the certified state; do nothing without one.
+
+    Raises:
+        ConfigError: The catalog has another pipeline's view of that name, or somebody's own.
+    """
     definition, view = _definition(pipeline), pipeline.config.serving.view
-    if definition is None:
+    if view is None or definition is None:
         return
+    _require_own(pipeline, view)
     described = descriptions_of(pipeline.contract)
     comments = {**OWN_COLUMNS, **described.columns}
     columns = ", ".join(
@@ -81,12 +87,38 @@ def refresh_view(pipeline: Pipeline) -> None:
         for column in definition.columns
     )
     comment = literal(f"Oncelake: certified days, and all others from the speed layer. {described.table}")
-    pipeline.spark.sql(f"CREATE OR REPLACE VIEW {view} ({columns}) COMMENT {comment} AS {definition.query}")
+    serves = f"TBLPROPERTIES ('{SERVES}' = {literal(pipeline.name)})"
+    pipeline.spark.sql(
+        f"CREATE OR REPLACE VIEW {view} ({columns}) COMMENT {comment} {serves} AS {definition.query}"
+    )
     if _is_temporary(pipeline):
         _log.warning(
             "serving.view: %s is lost when this job ends, since this session keeps its catalog in memory;"
             " set spark.sql.catalogImplementation=hive, or use read_serving",
             view,
+        )
+
+
+def _require_own(pipeline: Pipeline, view: str) -> None:
+    """Make sure that there is no view of that name, or one that a run of this pipeline has made.
+
+    Raises:
+        ConfigError: It is another one.
+    """
+    spark = pipeline.spark
+    if not spark.catalog.tableExists(view):
+        return
+    found = {row["key"]: row["value"] for row in small_rows(spark.sql(f"SHOW TBLPROPERTIES {view}"))}
+    owner = found.get(SERVES)
+    if owner is None:
+        # An earlier release did not say whose it is, and each view of Oncelake reads the batch layer.
+        about = spark.sql(f"DESCRIBE TABLE EXTENDED {view}").where("col_name = 'View Text'").first()
+        is_own = about is not None and f"/batch/{pipeline.name}` VERSION AS OF" in about["data_type"]
+        owner = pipeline.name if is_own else None
+    if owner != pipeline.name:
+        raise ConfigError(
+            f"serving.view: found a view {view} of {owner or 'somebody else'}, expected none, or that of"
+            f" {pipeline.name}. Nothing was changed. Set serving.view to another name, or drop the view"
         )
 
 

@@ -19,7 +19,7 @@ from pipelines.nightly.verdicts import NightCounts, NightFailed, NightResult
 from pipelines.records.decode import decode, valid
 from pipelines.records.dedup import winners
 from pipelines.steps.nightly import nightly
-from pipelines.steps.serving import read_serving, refresh_view
+from pipelines.steps.serving import read_serving, refresh_view, refresh_view_or_warn
 from pipelines.steps.validate import validate
 from tests.support.lake_copies import lake_in
 from tests.support.lakes import EPOCH, Lake
@@ -255,9 +255,19 @@ def test_the_view_shows_what_read_serving_shows(
     lake.ingest([on(1, 1), on(1, 1), on(2, 2)])
     stream(lake)
     run(lake, ONE)
+    lake.spark.sql("CREATE VIEW serving_of_flights AS SELECT 1 AS carrier")
+    assert refresh_view_or_warn(lake.pipeline)[0].endswith("then run: oncelake maintain --pipeline flights")
+    assert lake.spark.table("serving_of_flights").columns == ["carrier"]
+    lake.spark.sql("DROP VIEW serving_of_flights")
     refresh_view(lake.pipeline)
     assert "serving_of_flights is lost when this job ends" in caplog.text
     try:
+        # That of a copy of this pipeline's file, as of its next release, and one of an earlier release.
+        lake.spark.sql("ALTER VIEW serving_of_flights SET TBLPROPERTIES ('oncelake.serves' = 'flights_2')")
+        with pytest.raises(ConfigError, match="found a view serving_of_flights of flights_2, expected none"):
+            refresh_view(lake.pipeline)
+        lake.spark.sql("ALTER VIEW serving_of_flights UNSET TBLPROPERTIES ('oncelake.serves')")
+        refresh_view(lake.pipeline)
         viewed = lake.spark.table("serving_of_flights")
         assert sorted(map(str, viewed.toLocalIterator())) == sorted(
             map(str, read_serving(lake.pipeline).select(*viewed.columns).toLocalIterator())
