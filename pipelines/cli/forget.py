@@ -28,11 +28,12 @@ _DONE: Final = {
 }
 _OUT_OF_REACH: Final = (
     "not deleted: Kafka's own copy, for as long as the topic keeps it, and the copy in a dead-letter topic;"
-    " reports and Data Docs that exist already; backups; broken records in which the key cannot be read; the"
-    " records of other pipelines that read the topic, until the events are forgotten there, too (their jobs"
-    " ask for it); the state of speed_stream, until its watermark is past the event time by"
-    " speed.watermark_delay and the share speed.state_eviction_share of it; the minimum and maximum values"
-    " of each file in Delta's log, which the batch table keeps for ten years"
+    " reports and Data Docs that exist already; backups; folders that checkpoint reset or a person has moved"
+    " aside; broken records in which the key cannot be read; the records of other pipelines that read the"
+    " topic, until the events are forgotten there, too (their jobs ask for it); the state of speed_stream,"
+    " until its watermark is past the event time by speed.watermark_delay and the share"
+    " speed.state_eviction_share of it, and files of its checkpoint for some further micro-batches; the"
+    " minimum and maximum values of each file in Delta's log, which the batch table keeps for ten years"
 )
 
 
@@ -103,7 +104,8 @@ def summary_of(config: PipelineConfig, done: ForgetResult, *, dry_run: bool) -> 
             summary,
             "the events are deleted from bronze, quarantine and speed layer, but readers still get them on"
             f" {', '.join(names)}: {failure}. Fix that. The next nightly_batch then removes the events for"
-            f" readers; {command(config, 'forget', '--again')} does it now",
+            f" readers; {command(config, 'forget', '--again')} does it now. If the topic no longer exists,"
+            " add --set batch.seal_by=bronze",
         )
     return summary
 

@@ -1,4 +1,4 @@
-"""The coordinates of forgotten records, kept outside of bronze: they outlive it, and its backups.
+"""The coordinates of forgotten records, kept outside of all layers: they outlive these, and their backups.
 
 Such a place says nothing of what the record held. Ingest empties a record that it reads from one once more,
 and no run decides by a table that holds such a record. All pipelines of a topic share the places.
@@ -11,9 +11,10 @@ from typing import Literal
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.config.clusters import SEPARATOR
 from pipelines.config.commands import command
 from pipelines.delta.io import append, on_days, read, small_rows
-from pipelines.delta.record_tables import FORGOTTEN, ensure_forgettable, first_topic_of_bronze
+from pipelines.delta.record_tables import FORGOTTEN, ensure_forgettable, topics_of_bronze
 from pipelines.delta.tables import exists, shape, small_frame
 from pipelines.errors import SourceError
 from pipelines.ledger.certifications import Certified
@@ -22,24 +23,27 @@ from pipelines.ledger.ops_tables import FORGOTTEN_PLACES, rows_of
 from pipelines.records.decode import COORDINATES, ENVELOPE, EVENT_DATE
 from pipelines.spark.ingest_plans import read_until
 from pipelines.spark.pipeline import Pipeline
+from pipelines.sql import literal
 
 
 def remember_places(pipeline: Pipeline, records: DataFrame, run_id: str) -> None:
-    """Write down where records stood that are to be emptied, before they are.
+    """Write down where records stood that are to be forgotten, before they are.
 
     Places that are known already, of another pipeline or of a run that died, are written down again: a day
     may have been certified with these records since.
 
     Args:
         pipeline: The pipeline.
-        records: Their coordinates and `event_time`.
+        records: Their coordinates and `event_time`, of whatever layer; more than once, if several hold one.
         run_id: The run.
     """
     FORGOTTEN_PLACES.ensure(pipeline)
     new = records.groupBy(*COORDINATES).agg(F.max(EVENT_TIME).alias(EVENT_TIME))
+    ids = topics_of_bronze(pipeline).items()
+    topic_id = " ".join(f"WHEN {_of_cluster(cluster)} THEN {literal(found)}" for cluster, found in ids)
     columns = {
         "pipeline": F.lit(pipeline.config.name),
-        "topic_id": F.lit(first_topic_of_bronze(pipeline)).cast("string"),
+        "topic_id": F.expr(f"CASE {topic_id} END" if topic_id else "CAST(NULL AS STRING)"),
         "forgotten_at": F.current_timestamp(),
         "run_id": F.lit(run_id),
     }
@@ -53,21 +57,42 @@ def places(pipeline: Pipeline) -> DataFrame | None:
     """
     if not FORGOTTEN_PLACES.exists(pipeline):
         return None
-    topic_id = first_topic_of_bronze(pipeline)
-    of_pipeline = F.expr(f"topic_id IS NULL AND {rows_of(pipeline)}")
-    if topic_id is None:
-        of_topic = of_pipeline
-    else:
-        of_topic = F.col("topic_id") == topic_id
-        if pipeline.config.kafka.has_others:
-            # The first cluster may have been read only after records of another were forgotten.
-            of_topic |= of_pipeline
-    forgotten = read(pipeline.spark, FORGOTTEN_PLACES.path(pipeline)).where(of_topic)
+    forgotten = _remembered(pipeline)
     # This pipeline's days were rebuilt since it forgot them itself, whenever others did.
     own = F.max(F.expr(f"CASE WHEN {rows_of(pipeline)} THEN forgotten_at END"))
     at = F.coalesce(own, F.min("forgotten_at")).alias("forgotten_at")
     by_place = forgotten.groupBy(*COORDINATES).agg(F.max(EVENT_TIME).alias(EVENT_TIME), at)
     return None if forgotten.isEmpty() else by_place
+
+
+def times_remembered(pipeline: Pipeline) -> int:
+    """Return how many times records of this topic were forgotten, by any pipeline."""
+    return _remembered(pipeline).count() if FORGOTTEN_PLACES.exists(pipeline) else 0
+
+
+def _remembered(pipeline: Pipeline) -> DataFrame:
+    return read(pipeline.spark, FORGOTTEN_PLACES.path(pipeline)).where(_of_topics(pipeline))
+
+
+def _of_topics(pipeline: Pipeline) -> str:
+    """Return an SQL condition: whether a place is of the topics that bronze was filled from."""
+    ids, own = topics_of_bronze(pipeline), rows_of(pipeline)
+    conditions = [
+        f"({_of_cluster(cluster)} AND topic_id = {literal(found)})" for cluster, found in ids.items()
+    ]
+    if None in ids:
+        # Earlier releases wrote the first cluster's id, if there was one, beside the records of all.
+        known = f"(topic_id IS NULL OR topic_id = {literal(ids[None])})"
+        conditions.append(f"({own} AND NOT {_of_cluster(None)} AND {known})")
+    else:
+        conditions.append(f"({own} AND topic_id IS NULL)")
+    return " OR ".join(conditions)
+
+
+def _of_cluster(cluster: str | None) -> str:
+    """Return an SQL condition: whether a place is of a cluster; None is the first."""
+    beginning = literal(f"{cluster}{SEPARATOR}")
+    return f"startswith(_topic, {beginning})" if cluster else f"NOT contains(_topic, {literal(SEPARATOR)})"
 
 
 def not_forgotten(pipeline: Pipeline, rows: DataFrame) -> DataFrame:
@@ -230,6 +255,18 @@ def _near(rows: DataFrame, forgotten: DataFrame) -> DataFrame:
     days = _days_near(forgotten)
     # Of broken records alone no layer of events has a row.
     return rows.where(on_days(days) if days else F.lit(False))
+
+
+def days_of(pipeline: Pipeline, forgotten: DataFrame) -> list[date]:
+    """Return the event days of places, sorted.
+
+    Args:
+        pipeline: The pipeline.
+        forgotten: What `places` has found.
+    """
+    day = F.to_date(F.from_utc_timestamp(EVENT_TIME, pipeline.contract.day_time_zone)).alias("day")
+    days = small_rows(forgotten.select(day).where("day IS NOT NULL").distinct())
+    return sorted(row["day"] for row in days)
 
 
 def _days_near(forgotten: DataFrame) -> list[date]:

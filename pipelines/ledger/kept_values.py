@@ -11,6 +11,7 @@ from pipelines.delta.io import read
 from pipelines.delta.row_changes import deletion, update
 from pipelines.delta.tables import exists
 from pipelines.delta.upkeep import change_rows
+from pipelines.ledger.forgotten_places import times_remembered
 from pipelines.ledger.ops_tables import LAYER_SAMPLES, VALIDATION_RESULTS, rows_of
 from pipelines.spark.pipeline import Pipeline
 
@@ -62,6 +63,23 @@ def delete_values(pipeline: Pipeline, days: Sequence[date]) -> None:
             "observed": f"CASE WHEN {_OBSERVES} THEN '{_GONE}' ELSE observed END",
         }
         change_rows(spark, results, update(quoting, nothing), {})
+
+
+def delete_if_forgotten(pipeline: Pipeline, since: int, days: Sequence[date]) -> bool:
+    """Delete the values of some days if records were forgotten since an audit of these began.
+
+    Args:
+        pipeline: The pipeline.
+        since: What `times_remembered` was before the audit read anything.
+        days: The event days that it has written values of.
+
+    Returns:
+        Whether they were deleted.
+    """
+    if times_remembered(pipeline) == since:
+        return False
+    delete_values(pipeline, days)
+    return True
 
 
 def _holds(spark: SparkSession, table: str, condition: str) -> bool:

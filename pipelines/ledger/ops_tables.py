@@ -141,7 +141,8 @@ CERTIFICATIONS: Final = TableSpec(
 )
 FORGOTTEN_PLACES: Final = TableSpec(
     "forgotten",
-    "One row for each record that `oncelake forget` has emptied, with its coordinates.",
+    "One row for each record that `oncelake forget` has emptied, or whose rows it has deleted, with its"
+    " coordinates.",
     "pipeline string, topic_id string, _topic string, _partition int, _offset bigint,"
     " event_time timestamp, forgotten_at timestamp, run_id string",
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import NamedTuple, Protocol
 
 from pyspark.sql import DataFrame
@@ -13,7 +14,7 @@ from pipelines.delta.record_tables import require_table
 from pipelines.formats.registered_formats import wire_format_of
 from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.forgotten import EVENT_TIME, not_emptied
-from pipelines.ledger.forgotten_places import places
+from pipelines.ledger.forgotten_places import days_of, places
 from pipelines.lineage import trace
 from pipelines.lineage.key_filter import AskedPart, of_key
 from pipelines.records.decode import COORDINATES, EVENT_DATE, RECORD_ID, VALID
@@ -42,6 +43,9 @@ class Search(Protocol):
     def repeats(self) -> bool:
         """Whether it was forgotten before."""
 
+    def known_days(self) -> Sequence[date]:
+        """Return the event days on which it was found before, if it was forgotten before."""
+
     def records(self, envelopes: DataFrame) -> DataFrame:
         """Return the records among envelopes: their place, and of the valid ones `event_time` and `day`."""
 
@@ -63,6 +67,10 @@ class OfKey:
     key: Sequence[AskedPart]
     repeats: bool = False
 
+    def known_days(self) -> Sequence[date]:
+        """See `Search`."""
+        return ()
+
     def records(self, envelopes: DataFrame) -> DataFrame:
         """See `Search`."""
         decoded = decode_all(self.pipeline, not_emptied(envelopes))
@@ -82,11 +90,21 @@ class OfKey:
 
 @dataclass(frozen=True)
 class Again:
-    """All that was forgotten before, by its place: of whatever key, it came back with a backup."""
+    """All that was forgotten before, by its place: of whatever key, it came back with a backup.
+
+    Attributes:
+        pipeline: The pipeline.
+        forgotten: What `places` has found.
+        repeats: True.
+    """
 
     pipeline: Pipeline
     forgotten: DataFrame
     repeats: bool = True
+
+    def known_days(self) -> Sequence[date]:
+        """See `Search`."""
+        return days_of(self.pipeline, self.forgotten)
 
     def records(self, envelopes: DataFrame) -> DataFrame:
         """See `Search`."""
@@ -95,11 +113,15 @@ class Again:
 
     def rows(self, layer: DataFrame) -> DataFrame:
         """See `Search`."""
-        return layer.join(self.forgotten, [*COORDINATES], "left_semi")
+        return layer.join(self._places, [*COORDINATES], "left_semi")
 
     def others(self, layer: DataFrame) -> DataFrame:
         """See `Search`."""
-        return layer.join(self.forgotten, [*COORDINATES], "left_anti")
+        return layer.join(self._places, [*COORDINATES], "left_anti")
+
+    @property
+    def _places(self) -> DataFrame:
+        return self.forgotten.select(*COORDINATES)
 
 
 def again(pipeline: Pipeline) -> Again | None:
@@ -110,7 +132,7 @@ def again(pipeline: Pipeline) -> Again | None:
     """
     require_table(pipeline, "bronze")
     forgotten = places(pipeline)
-    return None if forgotten is None else Again(pipeline, forgotten.select(*COORDINATES))
+    return None if forgotten is None else Again(pipeline, forgotten)
 
 
 def _placed(records: DataFrame, contract: DataContract) -> DataFrame:

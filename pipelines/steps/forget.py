@@ -3,11 +3,14 @@
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import date
+from functools import reduce
+from typing import Final
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from pipelines.config.commands import command
-from pipelines.config.streams import LAYERS
+from pipelines.config.streams import LAYERS, Layer
 from pipelines.delta.conditions import days_condition
 from pipelines.delta.fenced_commits import claim
 from pipelines.delta.io import by_day_and_key, on_days, read, small_rows
@@ -15,24 +18,27 @@ from pipelines.delta.reader_position_check import require_not_read_ahead
 from pipelines.delta.record_tables import require_table
 from pipelines.delta.stream_check import reset_command
 from pipelines.delta.stream_position import start_version, unread_rows
-from pipelines.delta.tables import exists, version
+from pipelines.delta.tables import exists, shape, small_frame, version
 from pipelines.delta.time_travel import read_kept
 from pipelines.delta.upkeep import refuse_deletes
 from pipelines.errors import SourceError
 from pipelines.fault_points import Point, reach
 from pipelines.ledger.certifications import Certified, certified
-from pipelines.ledger.forgotten import delete_records, emptied_of, empty
+from pipelines.ledger.forgotten import EVENT_TIME, delete_records, emptied_of, empty
 from pipelines.ledger.forgotten_places import remember_places
 from pipelines.ledger.kept_values import delete_values
 from pipelines.ledger.leases import Lease, backfill_lease, lease
 from pipelines.ledger.retention_properties import first_rebuildable_day
-from pipelines.lineage.searches import Search, Searched
+from pipelines.lineage.searches import Again, Search, Searched
 from pipelines.nightly.row_removal import cut_days
-from pipelines.records.decode import ENVELOPE, EVENT_DATE, ORIGIN, RECORD_ID
+from pipelines.records.decode import COORDINATES, ENVELOPE, EVENT_DATE, ORIGIN, RECORD_ID
 from pipelines.spark.checkpoints import query_files
 from pipelines.spark.pipeline import Pipeline
+from pipelines.sql import name
 from pipelines.steps.rebuild import Rebuild, rebuild
 from pipelines.steps.serving_table import refresh_readers_or_warn
+
+_PLACE: Final = "_topic string, _partition int, _offset bigint"
 
 
 @dataclass(frozen=True)
@@ -94,10 +100,8 @@ def forget(
         SourceError: There is no bronze, `speed_stream` has not read all these records, or bronze or speed
             layer were restored, and their reader was not.
     """
-    spark = pipeline.spark
     bronze = require_table(pipeline, "bronze")
     require_not_read_ahead(pipeline, *LAYERS)
-    work = _Work(pipeline, search)
     with ExitStack() as held:
         run_lease = None
         if not dry_run:
@@ -105,14 +109,18 @@ def forget(
             # A chunk of a backfill would come after bronze was searched.
             held.enter_context(backfill_lease(pipeline, run_id))
             # A run that died while it emptied records has left deletes allowed.
-            refuse_deletes(spark, bronze)
-        at = version(spark, bronze)
-        total = read(spark, bronze, at).count()
-        records = search.records(read(spark, bronze, at)).persist()
+            refuse_deletes(pipeline.spark, bronze)
+        work = _Work(pipeline, search, certified(pipeline), run_lease, run_id)
+        at = version(pipeline.spark, bronze)
+        rows = read(pipeline.spark, bronze, at)
+        found, in_layers = search.records(rows).persist(), work.in_layers().persist()
         try:
-            return work.run(records, Searched(total, bronze, at), run_lease, run_id)
+            records = work.with_layers(found, in_layers, rows)
+            places = records.select(*COORDINATES, EVENT_TIME).union(in_layers)
+            return work.run(records, places, Searched(rows.count(), bronze, at))
         finally:
-            records.unpersist()
+            found.unpersist()
+            in_layers.unpersist()
 
 
 @dataclass(frozen=True)
@@ -153,52 +161,94 @@ def forget_and_rebuild(pipeline: Pipeline, run_id: str, search: Search, *, dry_r
 
 @dataclass(frozen=True)
 class _Work:
-    """One run of `forget`."""
+    """One run of `forget`.
+
+    Attributes:
+        pipeline: The pipeline.
+        search: What is to be forgotten.
+        state: What is certified; None if no day ever was.
+        run_lease: The pipeline's lease; None in a dry run, which counts only.
+        run_id: The run.
+    """
 
     pipeline: Pipeline
     search: Search
+    state: Certified | None
+    run_lease: Lease | None
+    run_id: str
 
-    def run(self, records: DataFrame, searched: Searched, run_lease: Lease | None, run_id: str) -> Forgotten:
-        """Forget what the search finds; count it only, if no lease is held.
+    def with_layers(self, found: DataFrame, in_layers: DataFrame, bronze: DataFrame) -> DataFrame:
+        """Return the records of bronze that are to go: those found, and those that made rows that are to go.
+
+        Of a record that breaks the contract by now, only a layer that was made of it may still tell the key.
 
         Args:
-            records: What the search finds in bronze.
-            searched: The records of bronze among which it looked.
-            run_lease: The pipeline's lease; None in a dry run.
-            run_id: The run.
+            found: What the search finds in bronze.
+            in_layers: What it finds in the other layers.
+            bronze: The rows of bronze.
+        """
+        others = in_layers.join(found.select(*COORDINATES), [*COORDINATES], "left_anti")
+        if others.isEmpty():
+            return found
+        return found.unionByName(Again(self.pipeline, others.select(*COORDINATES)).records(bronze))
+
+    def run(self, records: DataFrame, places: DataFrame, searched: Searched) -> Forgotten:
+        """Forget what was found; count it only, if no lease is held.
+
+        Args:
+            records: The records of bronze that are to go.
+            places: Coordinates and event time of all that is to go, of whatever layer.
+            searched: The records of bronze among which they were looked for.
         """
         pipeline = self.pipeline
         self._require_read(records)
-        state = certified(pipeline)
-        certified_rows = self._certified_days(state)
+        certified_rows = self._by_day(self._certified_rows())
         came = {row["day"] for row in small_rows(records.select("day").distinct())} - {None}
-        certified_days = {*(state.days if state else ())}
+        certified_days = {*(self.state.days if self.state else ())}
         to_rebuild = sorted((came | certified_rows.keys()) & certified_days)
         emptied = records.count()
-        if run_lease:
-            delete_values(pipeline, sorted(came | certified_rows.keys() | self._speed_days().keys()))
-            reach(Point.VALUES_DELETED)
-            run_lease.require()
-            if emptied:
-                # Before the records are emptied: from then on no run decides by any that is not.
-                remember_places(pipeline, records, run_id)
+        if self.run_lease:
+            days = {*came, *certified_rows, *self._by_day(self._newest("speed")), *self.search.known_days()}
+            if not places.isEmpty():
+                # Before anything goes: from then on no run decides by a table that has it still, or again.
+                remember_places(pipeline, places, self.run_id)
                 reach(Point.PLACES_REMEMBERED)
-                empty(pipeline.spark, pipeline.table("bronze"), records.drop("day"), run_id)
+            # Only now: an audit that is at work asks for these places once it has written what it found.
+            delete_values(pipeline, sorted(days))
+            reach(Point.VALUES_DELETED)
+            self.run_lease.require()
+            if emptied:
+                empty(pipeline.spark, pipeline.table("bronze"), records.drop("day"), self.run_id)
                 reach(Point.RECORDS_EMPTIED)
                 # A stream that has begun meanwhile began with what bronze held before.
                 self._require_read(records)
         counts = ForgottenCounts(
             bronze=emptied,
-            quarantine=self._forget_quarantine(run_lease, run_id),
-            speed=self._forget_speed(run_lease, run_id),
+            quarantine=self._forget_quarantine(places),
+            speed=self._forget_speed(),
             batch=sum(certified_rows.values()),
         )
         whole = first_rebuildable_day(pipeline) or date.min
         final = {day: n for day, n in sorted(certified_rows.items()) if day < whole}
-        if run_lease and state and final:
-            remaining = self._remaining(state).where(on_days([*final]))
-            cut_days(pipeline, by_day_and_key(remaining, self.pipeline.contract.key), final, run_lease)
+        if self.run_lease and self.state and final:
+            remaining = self._remaining(self.state).where(on_days([*final]))
+            cut_days(pipeline, by_day_and_key(remaining, pipeline.contract.key), final, self.run_lease)
         return Forgotten(counts, searched, tuple(day for day in to_rebuild if day >= whole), tuple(final))
+
+    def in_layers(self) -> DataFrame:
+        """Return coordinates and event time of what is to go of the layers that are made of bronze.
+
+        Retention may have removed the records themselves.
+        """
+        moment = F.expr(name(self.pipeline.contract.event_time)).alias(EVENT_TIME)
+        layers = (self._newest("speed"), self._certified_rows())
+        found = [self.search.rows(rows).select(*COORDINATES, moment) for rows in layers if rows is not None]
+        quarantine = self._newest("quarantine")
+        if quarantine is not None:
+            records = self.search.records(quarantine.select(*ENVELOPE, *ORIGIN))
+            found.append(records.select(*COORDINATES, EVENT_TIME))
+        nothing = small_frame(self.pipeline.spark, [], shape(f"{_PLACE}, {EVENT_TIME} timestamp"))
+        return reduce(DataFrame.union, found, nothing)
 
     def _require_read(self, records: DataFrame) -> None:
         """Make sure that the speed stream reads none of these records from older files.
@@ -231,56 +281,54 @@ class _Work:
             return f"Reset its checkpoint ({reset_command(self.pipeline.config, 'speed')})"
         return f"Let it read them ({command(self.pipeline.config, 'speed_stream', '--once')})"
 
-    def _forget_quarantine(self, run_lease: Lease | None, run_id: str) -> int:
-        spark = self.pipeline.spark
-        table = self.pipeline.table("quarantine")
-        if not exists(spark, table):
+    def _forget_quarantine(self, places: DataFrame) -> int:
+        rows = self._newest("quarantine")
+        if rows is None:
             return 0
-        rows = read(spark, table, version(spark, table))
-        matching = self.search.records(rows.select(*ENVELOPE, *ORIGIN)).select(*RECORD_ID)
-        return self._delete(table, matching, run_lease, run_id)
+        matching = rows.join(places.select(*COORDINATES).distinct(), [*COORDINATES], "left_semi")
+        return self._delete(self.pipeline.table("quarantine"), matching.select(*RECORD_ID).distinct())
 
-    def _forget_speed(self, run_lease: Lease | None, run_id: str) -> int:
-        spark = self.pipeline.spark
-        table = self.pipeline.table("speed")
+    def _forget_speed(self) -> int:
+        spark, table = self.pipeline.spark, self.pipeline.table("speed")
         if not exists(spark, table):
             return 0
-        if run_lease:
+        if self.run_lease:
             # A replay that stood still, and has lost its lease, must not bring them back.
-            claim(spark, table, run_lease.stamp("claim"))
-        matching = self.search.rows(read(spark, table, version(spark, table)))
-        return self._delete(table, matching.select(*RECORD_ID), run_lease, run_id)
+            claim(spark, table, self.run_lease.stamp("claim"))
+        return self._delete(table, self.search.rows(read(spark, table)).select(*RECORD_ID))
 
-    def _delete(self, table: str, matching: DataFrame, run_lease: Lease | None, run_id: str) -> int:
+    def _delete(self, table: str, matching: DataFrame) -> int:
         """Delete rows by their place, if a lease is held; return how many they are."""
         matching = matching.persist()
         try:
             number = matching.count()
-            if run_lease and number:
-                run_lease.require()
-                delete_records(self.pipeline.spark, table, matching.distinct(), run_id)
+            if self.run_lease and number:
+                self.run_lease.require()
+                delete_records(self.pipeline.spark, table, matching.distinct(), self.run_id)
                 reach(Point.ROWS_DELETED)
             return number
         finally:
             matching.unpersist()
 
-    def _speed_days(self) -> dict[date, int]:
-        """Return the rows of the speed layer that are to go, by event day."""
-        table = self.pipeline.table("speed")
-        return self._by_day(read(self.pipeline.spark, table)) if exists(self.pipeline.spark, table) else {}
+    def _newest(self, layer: Layer) -> DataFrame | None:
+        """Return the rows of a layer as it is now; None if there is no table."""
+        spark, table = self.pipeline.spark, self.pipeline.table(layer)
+        return read(spark, table, version(spark, table)) if exists(spark, table) else None
 
-    def _certified_days(self, state: Certified | None) -> dict[date, int]:
-        """Return the rows of certified days that are to go, by event day."""
-        if state is None:
-            return {}
-        rows = read(self.pipeline.spark, self.pipeline.table("batch"), state.version)
-        return self._by_day(rows.where(days_condition(state.days)))
+    def _certified_rows(self) -> DataFrame | None:
+        """Return the rows that readers have of certified days; None if no day is certified."""
+        if self.state is None:
+            return None
+        rows = read(self.pipeline.spark, self.pipeline.table("batch"), self.state.version)
+        return rows.where(days_condition(self.state.days))
 
     def _remaining(self, state: Certified) -> DataFrame:
         """Return the rows of the batch layer, as readers have them, that stay."""
         return self.search.others(read(self.pipeline.spark, self.pipeline.table("batch"), state.version))
 
-    def _by_day(self, rows: DataFrame) -> dict[date, int]:
-        """Return rows that are to go, by event day."""
+    def _by_day(self, rows: DataFrame | None) -> dict[date, int]:
+        """Return how many rows of a layer are to go, by event day."""
+        if rows is None:
+            return {}
         counts = self.search.rows(rows).groupBy(EVENT_DATE).count()
         return {row[EVENT_DATE]: row["count"] for row in small_rows(counts)}

@@ -32,7 +32,8 @@ from pipelines.ledger.certifications import (
     record_verdicts,
     require_certified,
 )
-from pipelines.ledger.forgotten_places import require_forgotten
+from pipelines.ledger.forgotten_places import require_forgotten, times_remembered
+from pipelines.ledger.kept_values import delete_if_forgotten
 from pipelines.ledger.leases import Lease, lease
 from pipelines.ledger.replayed_records import judge_again
 from pipelines.ledger.retention_properties import first_complete_day, require_complete_days
@@ -97,11 +98,13 @@ class _Look:
         plan: What the run goes by.
         span: The days, and those around them of which all records are looked at.
         pieces: What of bronze may hold records of these.
+        times_remembered: How many times records were forgotten before, see `times_remembered`.
     """
 
     plan: NightPlan
     span: Span
     pieces: BronzeSlice
+    times_remembered: int
 
 
 @dataclass
@@ -140,6 +143,7 @@ class _Tables:
         ledger = history(pipeline)
         certified = certified_in(ledger)
         require_certified(pipeline, certified)
+        known = times_remembered(pipeline)
         require_forgotten(pipeline)
         with self.step("seal") as detail:
             index = seal(pipeline, self.requested_days[-1], self._lease)
@@ -157,7 +161,7 @@ class _Tables:
         self._steps.days = due.days
         span = span_of(pipeline, due.days, first_complete_day(pipeline))
         pieces = slice_to_audit(pipeline, ledger, index, span.near)
-        self._look = _Look(NightPlan(certified, due, index.version, index.bronze_id), span, pieces)
+        self._look = _Look(NightPlan(certified, due, index.version, index.bronze_id), span, pieces, known)
         return self._look.plan
 
     def make_batch(self) -> None:
@@ -179,6 +183,8 @@ class _Tables:
         audited = AuditedDays(self.pipeline, self._look.span, certified, self._look.pieces, built)
         day_audit = _with_shared_events(audited, audit(audited), plan.certified)
         record_audit(self.pipeline, self.run_id, day_audit, plan.bronze_version, built)
+        # Its lease may have gone to a run that forgets.
+        delete_if_forgotten(self.pipeline, self._look.times_remembered, plan.due.days)
         return day_audit
 
     def take_back(self, base: int, days: Sequence[date], stamp: Stamp) -> int:

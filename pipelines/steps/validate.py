@@ -9,11 +9,13 @@ from pipelines.config.commands import command
 from pipelines.delta.event_tables import require_same_days
 from pipelines.delta.record_tables import require_table
 from pipelines.delta.tables import version
-from pipelines.errors import AuditFailed, ConfigError
+from pipelines.errors import AuditFailed, ConfigError, InfrastructureError
+from pipelines.fault_points import Point, reach
 from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.bronze_verdicts import slice_to_audit
 from pipelines.ledger.certifications import certified_in, history, require_certified
-from pipelines.ledger.forgotten_places import require_forgotten
+from pipelines.ledger.forgotten_places import require_forgotten, times_remembered
+from pipelines.ledger.kept_values import delete_if_forgotten
 from pipelines.ledger.retention_properties import first_complete_day, require_complete_days
 from pipelines.spark.pipeline import Pipeline
 
@@ -38,6 +40,7 @@ def validate(pipeline: Pipeline, run_id: str, day: date) -> Validation:
         AuditFailed: A check failed, e.g. since late events have come after the day was certified.
         ConfigError: The day is not certified.
         SourceError: There is no bronze, or it holds what was forgotten.
+        InfrastructureError: Events were forgotten meanwhile.
     """
     require_table(pipeline, "bronze")
     require_complete_days(pipeline, [day])
@@ -50,12 +53,20 @@ def validate(pipeline: Pipeline, run_id: str, day: date) -> Validation:
         )
     require_certified(pipeline, state)
     require_same_days(pipeline)
+    known = times_remembered(pipeline)
     require_forgotten(pipeline)
     index = index_bronze(pipeline, version(pipeline.spark, pipeline.table("bronze")))
     span = span_of(pipeline, [day], first_complete_day(pipeline))
     pieces = slice_to_audit(pipeline, ledger, index, span.near)
     day_audit = audit(AuditedDays(pipeline, span, state.days, pieces, state.version))
+    reach(Point.DAYS_AUDITED)
     record_audit(pipeline, run_id, day_audit, index.version, state.version)
+    # It holds no lease, so that it may have read what was forgotten meanwhile.
+    if delete_if_forgotten(pipeline, known, [day]):
+        raise InfrastructureError(
+            f"{day}: events were forgotten while it was audited, so the values that the audit had kept of the"
+            " day were deleted; run the command again"
+        )
     if not day_audit.passed(day):
         again = command(pipeline.config, "nightly_batch", f"--date {day}")
         raise AuditFailed(day_audit.failure([day], f"the day is not what bronze holds now; run: {again}"))

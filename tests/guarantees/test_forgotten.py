@@ -25,7 +25,7 @@ from pipelines.fault_points import Point, armed
 from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.certifications import history
 from pipelines.ledger.forgotten import forgetting_commits
-from pipelines.ledger.forgotten_places import emptied_on_arrival, places
+from pipelines.ledger.forgotten_places import emptied_on_arrival, places, require_forgotten
 from pipelines.ledger.quarantine import Selection
 from pipelines.lineage.searches import again
 from pipelines.nightly.rebuild_plan import due_days
@@ -40,7 +40,7 @@ from pipelines.steps.nightly import nightly
 from pipelines.steps.serving_table import refresh_table
 from pipelines.steps.speed import SpeedCounts
 from pipelines.steps.validate import validate
-from tests.support.accidents import dying
+from tests.support.accidents import dying, once
 from tests.support.changes_by_hand import change_by_hand
 from tests.support.engines import rows_of
 from tests.support.forgotten_lakes import (
@@ -161,8 +161,8 @@ def test_a_run_that_dies_anywhere_is_completed_by_the_next_and_upkeep_removes_wh
         with armed(point, dying(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
             forget_key(lake, "flight=1")
 
-    dies_at(Point.VALUES_DELETED)
     dies_at(Point.PLACES_REMEMBERED)
+    dies_at(Point.VALUES_DELETED)
     with pytest.raises(SourceError, match=r"3 records that were forgotten.*oncelake forget .*--again") as no:
         run(lake, ONE)
     assert no.value.exit_code == 4
@@ -382,6 +382,15 @@ def test_a_day_past_its_retention_is_certified_again_without_what_is_forgotten(
     assert served(lake) == [2, 3, 7]
     verdict = history(lake.pipeline)[-1]
     assert (verdict.day, verdict.status, verdict.rows, verdict.removed) == (ONE, "certified", 2, 1)
+    # What bronze no longer had was remembered, too, so that a backup brings it back to nobody.
+    put_back(lake, filled, *DECIDED)
+    lake.ingest([on(4, 9)])
+    match = r"found 1 rows of events that were forgotten, on days that bronze no longer.*forget .*--again"
+    with pytest.raises(SourceError, match=match) as refused:
+        run(lake, THREE)
+    assert refused.value.exit_code == 4
+    assert forget_again(lake) == ForgottenCounts(bronze=0, quarantine=0, speed=0, batch=1)
+    assert served(lake) == [2, 3, 7]
     assert forget_key(lake, "flight=1")[0].counts == ForgottenCounts(bronze=0, quarantine=0, speed=0, batch=0)
 
 
@@ -416,6 +425,38 @@ def test_a_bronze_that_is_put_back_is_used_by_nobody_until_it_is_emptied_again(
     change_by_hand(lake.spark, lake.config.table("bronze"), lambda rows: rows.delete("_offset = 1"))
     with pytest.raises(SourceError, match="records are gone that nightly runs have seen"):
         run(lake, ONE)
+
+
+@pytest.mark.thorough
+def test_what_an_audit_has_kept_goes_also_if_it_reads_while_others_forget(
+    filled: Lake, tmp_path: Path
+) -> None:
+    lake = copied(filled, tmp_path / "lake")
+    with (
+        armed(Point.DAYS_AUDITED, once(lambda: forget_key(lake, *ASKED))),
+        pytest.raises(InfrastructureError, match="2013-01-01: events were forgotten while it was audited"),
+    ):
+        validate(lake.pipeline, "run", ONE)
+    assert values_kept(lake) == set()
+
+
+@pytest.mark.thorough
+def test_a_record_whose_key_only_the_layers_can_tell_is_forgotten_with_them(
+    filled: Lake, tmp_path: Path
+) -> None:
+    lake = copied(filled, tmp_path / "lake")
+    # As after a change of the contract: the record can no longer be read.
+    (poison,) = lake.table("bronze").where("value = 'poison'").select("_offset").toLocalIterator()
+    row = lake.table("speed").where("flight = 1").limit(1)
+    append(row.withColumn("_offset", F.lit(poison[0]).cast("bigint")), lake.config.table("speed"))
+    counted, _ = forget_key(lake, *ASKED, dry_run=True)
+    found, _ = forget_key(lake, *ASKED)
+    assert found.counts == counted.counts == ForgottenCounts(bronze=5, quarantine=2, speed=3, batch=1)
+    known = places(lake.pipeline)
+    assert known is not None
+    (of_poison,) = known.where(F.col("_offset") == poison[0]).toLocalIterator()
+    assert of_poison["event_time"] is not None
+    require_forgotten(lake.pipeline, "speed", "quarantine")
 
 
 def test_a_loss_beside_what_is_forgotten_is_found(forgotten: Lake) -> None:
