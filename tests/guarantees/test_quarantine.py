@@ -283,6 +283,7 @@ def judged(lake: Lake, contract: DataContract) -> str | None:
         return judge_again(pipeline, index, taken)
 
 
+@pytest.mark.thorough
 def test_a_replayed_record_that_a_later_contract_refuses_is_unresolved_again(
     replayed: Lake, strict: DataContract, small: DataContract
 ) -> None:

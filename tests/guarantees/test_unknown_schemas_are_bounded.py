@@ -109,6 +109,7 @@ def _happens(history: History) -> None:
     history.seen["another night"] = run(lake, ONE).days
 
 
+@pytest.mark.thorough
 def test_masses_of_broken_records_are_refused_before_the_registry_is_asked(history: History) -> None:
     assert "break the contract" in history.seen["masses are broken"]
     assert history.asked["masses are broken"] == []

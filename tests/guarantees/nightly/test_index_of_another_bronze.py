@@ -179,6 +179,7 @@ def put_back_and_killed(lake: Lake) -> None:
         index_of(lake)
 
 
+@pytest.mark.thorough
 def test_rows_of_another_contract_that_a_copy_of_the_index_brings_back_are_not_taken(lake: Lake) -> None:
     log = Path(lake.config.ops_table("bronze_index"), "_delta_log")
     lake.ingest([*flights(1, range(2)), replace(on(1, 3, origin="LAX"), offset=2)])

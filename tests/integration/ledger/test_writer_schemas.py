@@ -124,6 +124,7 @@ def history(
     return History(lake, str(refused.value), left, (streams[0], streams[1]), rows, night)
 
 
+@pytest.mark.thorough
 def test_without_the_registry_nothing_goes_to_quarantine_and_the_batch_is_done_later(
     history: History,
 ) -> None:

@@ -300,6 +300,7 @@ def test_a_contract_that_grows_while_the_stream_runs(
     ]
 
 
+@pytest.mark.thorough
 def test_somebody_who_takes_the_slots_meanwhile_is_told_and_so_is_a_cluster_that_is_not_there(
     make: Callable[..., Lake], begun: Callable[..., Lake]
 ) -> None:

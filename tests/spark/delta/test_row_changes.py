@@ -48,6 +48,7 @@ def test_rows_of_which_a_condition_is_unknown_stay(spark: SparkSession, table: s
     assert sorted(contents(spark, table)) == [0, 3, 4, 7]
 
 
+@pytest.mark.thorough
 def test_columns_of_some_rows_are_changed(spark: SparkSession, table: str) -> None:
     change = update_from(others(spark, 1, 2, 9), ["id"], "t.id > 1", {"value": "concat(t.value, ' ', o.id)"})
     rewrite_rows(spark, table, change)
@@ -109,6 +110,7 @@ def test_rows_that_are_appended_meanwhile_do_not_make_it_look_again(
     assert sorted(contents(spark, other)) == [2, 3, 4, 5, 6, 7, 9]
 
 
+@pytest.mark.thorough
 def test_rows_of_files_that_are_written_anew_meanwhile_are_looked_for_again(
     spark: SparkSession, table: str
 ) -> None:

@@ -111,6 +111,7 @@ def history(spark: SparkSession, nested: DataContract, tmp_path_factory: pytest.
     return History((first, second), night, all_served, new.table("speed"))
 
 
+@pytest.mark.thorough
 def test_a_key_that_lies_in_an_object_deduplicates_in_stream_and_night(history: History) -> None:
     counts = history.streams[0]
     assert (counts.rows, counts.duplicates, counts.quarantined) == (3, 1, 2)

@@ -101,6 +101,7 @@ def jobs_of(spark: SparkSession, group: str) -> int:
     return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("interval", ["10", "1"])
 def test_a_new_version_is_read_without_listing_files_by_a_job(
     spark: SparkSession, table: Path, interval: str
@@ -159,6 +160,7 @@ def test_a_folder_that_was_put_back_is_read_as_it_is(
     assert listed(spark, table) == files_by_delta(spark, table)
 
 
+@pytest.mark.thorough
 def test_a_table_that_took_the_place_of_another_is_read(spark: SparkSession, table: Path) -> None:
     append(rows_of(spark, "a", 50), str(table))
     read_small(spark, str(table))
@@ -170,6 +172,7 @@ def test_a_table_that_took_the_place_of_another_is_read(spark: SparkSession, tab
     assert contents(read_small(spark, str(table))) == [("b", 70)] * 3
 
 
+@pytest.mark.thorough
 def test_a_commit_that_was_empty_until_it_was_repaired_is_read(spark: SparkSession, table: Path) -> None:
     """Delta takes it for a commit that does nothing, and others write after it."""
     append(rows_of(spark, "a", 50), str(table))
@@ -242,6 +245,7 @@ def test_a_row_that_somebody_deletes_meanwhile_is_not_written_again(spark: Spark
     assert contents(read(spark, str(table))) == [("b", 1)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("partitions", [[], ["pipeline"]])
 def test_a_partition_is_replaced_whatever_the_log_calls_it(
     spark: SparkSession, tmp_path: Path, partitions: list[str]

@@ -69,6 +69,7 @@ def test_files_are_those_of_before_if_each_commit_says_so(lake: Lake, table: str
     assert not same(3, 4)
 
 
+@pytest.mark.thorough
 def test_many_commits_are_not_looked_at(lake: Lake, table: str) -> None:
     for number in range(1, 22):
         assert claim(lake.spark, table, Stamp("test", number, "note")) == number

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -13,6 +14,7 @@ from pipelines.delta.upkeep import old_files, vacuum
 from tests.support.lakes import clean_log
 
 
+@pytest.mark.thorough
 def test_files_go_at_once_also_where_the_log_was_cleaned(spark: SparkSession, tmp_path: Path) -> None:
     table, week = str(tmp_path / "a table%41é"), timedelta(days=7)
     spark.range(0, 4, 1, 2).withColumn("of", F.expr("id % 2")).write.format("delta").partitionBy("of").save(

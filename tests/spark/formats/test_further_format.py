@@ -71,6 +71,7 @@ def test_what_is_published_names_its_schema_in_the_wire_format(lake: Lake) -> No
     assert row["id"] == SCHEMA_ID
 
 
+@pytest.mark.thorough
 def test_streams_and_explanations_take_the_wire_format_from_the_client_of_the_registry(
     lake: Lake, make_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -146,6 +146,7 @@ def test_few_records_move_nothing_that_is_settled(spark: SparkSession) -> None:
     assert len(set(assign(spark, topic(6, [{"a"}]), running, before).values())) == 2
 
 
+@pytest.mark.thorough
 def test_thousands_of_ranges_are_shared_by_hundreds_of_executors_old_and_new(spark: SparkSession) -> None:
     running = [Ex(str(n), "abc"[n % 3], host=f"host-{n // 4}") for n in range(400)]
     pieces = topic(2_000, [{"a", "b"}, {"b", "c"}, {"c", "a"}])

@@ -197,6 +197,7 @@ def compare(spark: SparkSession, folder: Path, operations: Sequence[Operation]) 
         assert (at, operation, model.outcome(*operation)) == (at, operation, real.outcome(*operation))
 
 
+@pytest.mark.thorough
 def test_who_commits_first_decides_what_becomes_of_those_that_have_begun(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -115,6 +115,7 @@ def test_a_repair_is_told_with_rows_history_and_trend_until_the_old_version_is_g
     assert {name: again[name] for name in same} == {name: found[name] for name in same}
 
 
+@pytest.mark.thorough
 def test_a_day_without_a_decision_is_reported_as_open_or_not_certified(
     first_night: FirstNight, tmp_path: Path
 ) -> None:

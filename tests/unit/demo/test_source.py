@@ -51,6 +51,7 @@ def test_numbers_of_days_that_the_year_does_not_have_are_refused(count: int) -> 
         demo_days(count)
 
 
+@pytest.mark.thorough
 def test_the_whole_year_has_336776_distinct_flights_each_on_its_local_day() -> None:
     flights = read_flights(demo_days(365))
     assert len(flights) == 336_776
