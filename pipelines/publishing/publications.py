@@ -68,7 +68,7 @@ def publications(pipeline: Pipeline, topic_id: str, at: int | None = None) -> di
         rows.groupBy("day").agg(F.count("*").alias("count"), newest).select("day", "count", "newest.*")
     )
     builds = {row["day"]: (row["batch_version"], row["batch_commit"]) for row in newest_rows}
-    gone = _of_another(pipeline, {*builds.values()})
+    gone = builds_of_another(pipeline, {*builds.values()})
     return {
         row["day"]: Publication(row["count"], -1 if builds[row["day"]] in gone else row["batch_version"])
         for row in newest_rows
@@ -100,11 +100,11 @@ def unfinished(
         # What was published then, for the same time, has sent or retracted all that this one had sent.
         if row["number"] > done.get(row["day"], Publication()).count
     ]
-    gone = _of_another(pipeline, {(each.version, each.commit) for each in begun})
+    gone = builds_of_another(pipeline, {(each.version, each.commit) for each in begun})
     return [replace(each, version=-1) if (each.version, each.commit) in gone else each for each in begun]
 
 
-def _of_another(
+def builds_of_another(
     pipeline: Pipeline, builds: Collection[tuple[int, str | None]]
 ) -> set[tuple[int, str | None]]:
     """Return the builds, by version and commit, that the batch table does not have.

@@ -17,7 +17,7 @@ from pipelines.durations import days_in_a_row
 from pipelines.ledger.certifications import history, newest_certified
 from pipelines.ledger.ops_tables import PUBLISHED_DAYS
 from pipelines.message_texts import first_items
-from pipelines.publishing.publications import publications
+from pipelines.publishing.publications import builds_of_another, publications
 from pipelines.spark.checkpoints import query_files
 from pipelines.spark.pipeline import Pipeline
 
@@ -75,7 +75,7 @@ def unsent(pipeline: Pipeline, topic_id: str) -> UnsentDays:
     own = (F.col("query") == files.query) & (F.col("batch") == 0)
     first = {row["day"]: row["batch_version"] for row in small_rows(rows.where(own))}
     left = first.keys() - publications(pipeline, topic_id).keys() if first else set()
-    earlier = _settled_by(rows.where(F.col("query") != files.query), topic_id) if left else []
+    earlier = _settled_by(pipeline, rows.where(F.col("query") != files.query), topic_id) if left else []
     if not earlier:
         return UnsentDays(never=tuple(sorted(left)))
     began_at = max(first.values())
@@ -111,26 +111,38 @@ def _left_by(query: SettledBy, day: date, certified_at: int | None) -> Literal["
     return "nothing" if is_as_certified else "part"
 
 
-def _settled_by(rows: DataFrame, topic_id: str) -> list[SettledBy]:
-    """Return what queries have settled on a topic; those that published to others alone are left out."""
+def _settled_by(pipeline: Pipeline, rows: DataFrame, topic_id: str) -> list[SettledBy]:
+    """Return what queries have settled on a topic; those that published to others alone are left out.
+
+    What they have published of a batch table that was replaced, or restored to before it, says nothing of
+    the days as they are certified now.
+    """
     is_here = F.col("topic_id") == topic_id
     by_day = rows.groupBy("query", "day").agg(
         F.min("batch").alias("batch"),
         F.min_by("topic_id", "batch").alias("topic"),
-        F.max(F.when(is_here, F.col("batch_version"))).alias("last"),
+        F.max(F.when(is_here, F.struct("batch_version", "batch_commit"))).alias("last"),
         F.bool_or(is_here | F.isnull("topic_id")).alias("is_here"),
     )
     found = defaultdict[str, list[dict[str, Any]]](list)
     for row in small_rows(by_day):
         found[row["query"]].append(row)
+    builds = {query: _newest_build(days) for query, days in found.items()}
+    gone = builds_of_another(pipeline, {*builds.values()})
     return [
         SettledBy(
-            max(-1 if row["last"] is None else row["last"] for row in days),
+            -1 if builds[query] in gone else builds[query][0],
             {row["day"]: _first_batch(row, topic_id) for row in days},
         )
-        for days in found.values()
+        for query, days in found.items()
         if any(row["is_here"] for row in days)
     ]
+
+
+def _newest_build(days: Iterable[Mapping[str, Any]]) -> tuple[int, str | None]:
+    """Return the newest build of the batch table that a query has published, by version and commit."""
+    builds = ((row["last"]["batch_version"], row["last"]["batch_commit"]) for row in days if row["last"])
+    return max(builds, key=lambda build: build[0], default=(-1, None))
 
 
 def _first_batch(row: Mapping[str, Any], topic_id: str) -> int | None:

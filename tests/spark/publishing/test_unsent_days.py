@@ -1,0 +1,32 @@
+"""What an earlier stream has published counts for a day only if it was of the same batch table."""
+
+import json
+from pathlib import Path
+
+from pipelines.ledger.certifications import certified, history
+from pipelines.publishing.published_days import Settled, record_settled
+from pipelines.publishing.unsent_days import UnsentDays, unsent
+from tests.support.certified_days import certify
+from tests.support.lakes import Lake
+from tests.support.nights import ONE, on, stream
+
+
+def test_a_day_that_the_topic_has_of_a_batch_table_that_was_replaced_may_be_there_in_part(lake: Lake) -> None:
+    lake.ingest([on(1, 1), on(2, 2)])
+    stream(lake)
+    certify(lake, ONE)
+    state = certified(lake.pipeline)
+    assert state is not None
+    checkpoint = Path(lake.config.checkpoint("publish"))
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "metadata").write_text(json.dumps({"id": "own"}))
+
+    as_certified = Settled(state.version, (ONE,), history(lake.pipeline)[-1].batch_commit)
+    record_settled(lake.pipeline, "own", 0, as_certified, "topic")
+    assert unsent(lake.pipeline, "topic") == UnsentDays(never=(ONE,))
+    record_settled(lake.pipeline, "earlier", 2, as_certified, "topic")
+    assert unsent(lake.pipeline, "topic") == UnsentDays()
+    # It had gone on with builds that a backup of the batch table did not have.
+    for lost in (Settled(state.version + 9, (ONE,), "another"), Settled(state.version, (ONE,), "another")):
+        record_settled(lake.pipeline, "earlier", 3, lost, "topic")
+        assert unsent(lake.pipeline, "topic") == UnsentDays(partly=(ONE,))
