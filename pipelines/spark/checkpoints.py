@@ -396,6 +396,11 @@ def _without_it(path: str) -> str:
     if publishing is None:
         return "let the stream begin without it"
     folder, batch = publishing["folder"], publishing["batch"]
+    if path.endswith(".note.json"):
+        return (
+            "move this file away, and its .crc: the next start writes another one, and does not compare"
+            " the topic's number of partitions and the place of the progress with those of before"
+        )
     beginning = f"move {folder} aside and start publishing from the beginning"
     if batch is None:
         return beginning

@@ -14,10 +14,16 @@ def test_streams_that_write_tables_begin_without_it_by_the_runbook(file: str) ->
     assert told.endswith(f"from a backup, or let the stream begin without it. See {SECTION}")
 
 
-@pytest.mark.parametrize("file", ["publish/metadata", "publish/commits/7", "publish.note.json"])
+@pytest.mark.parametrize("file", ["publish/metadata", "publish/commits/7"])
 def test_publishing_begins_without_it_by_its_own_reset(file: str) -> None:
     told = str(damaged_file_error(f"s3a://lake/ops/checkpoints/flights/{file}", "something"))
     assert f"or move s3a://lake/ops/checkpoints/flights{BEGINNING}. See {SECTION}" in told
+
+
+def test_the_note_beside_it_is_moved_alone() -> None:
+    told = str(damaged_file_error("s3a://lake/ops/checkpoints/flights/publish.note.json", "something"))
+    assert "from a backup, or move this file away, and its .crc: the next start writes another one" in told
+    assert BEGINNING not in told
 
 
 def test_the_plan_of_what_is_not_published_is_moved_alone() -> None:
