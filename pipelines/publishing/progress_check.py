@@ -231,7 +231,9 @@ def _lost(
     if not slots:
         return None
     marks_of_batch = [
-        mark for mark in marks.values() if mark.is_lost or mark.position > (files.next_batch, 0)
+        mark
+        for slot, mark in marks.items()
+        if slot < sink.slots and (mark.is_lost or mark.position > (files.next_batch, 0))
     ]
     if marks_of_batch:
         partitions = marks_of_batch[0].partitions
@@ -319,8 +321,9 @@ def reconcile_with_checkpoint(
 def _is_untouched(marks: ProgressBySlot, ours: SlotProgress, files: QueryFiles) -> bool:
     """Return whether no slot has committed any of the micro-batch that was begun, as all of them say.
 
-    Before the tasks of a run begin, each slot that the run has got progress with their number. So for one
-    number that progress has all slots are there, also if a start with another number has died in between.
+    Before the tasks of a run begin, each of its slots has progress with their number. A start that dies
+    while it changes the number may leave none of which all slots are there; then the answer is no, and the
+    number that they were begun with is asked for.
     """
     before = {
         slot: mark
