@@ -104,10 +104,17 @@ def summary_of(config: PipelineConfig, done: ForgetResult, *, dry_run: bool) -> 
             summary,
             "the events are deleted from bronze, quarantine and speed layer, but readers still get them on"
             f" {', '.join(names)}: {failure}. Fix that. The next nightly_batch then removes the events for"
-            f" readers; {command(config, 'forget', '--again')} does it now. If the topic no longer exists,"
-            " add --set batch.seal_by=bronze",
+            f" readers; {command(config, 'forget', '--again')} does it now."
+            f" If the topic no longer exists: {_without_topic(config)}",
         )
     return summary
+
+
+def _without_topic(config: PipelineConfig) -> str:
+    """Return how days are rebuilt of which nobody can ask Kafka any more."""
+    if config.kafka.has_others:
+        return "set retired for its cluster, as docs/clusters.md says"
+    return "add --set batch.seal_by=bronze"
 
 
 def _lines(

@@ -38,7 +38,8 @@ from pipelines.sql import name
 from pipelines.steps.rebuild import Rebuild, rebuild
 from pipelines.steps.serving_table import refresh_readers_or_warn
 
-_PLACE: Final = "_topic string, _partition int, _offset bigint"
+_SENT: Final = (*COORDINATES, "_kafka_timestamp")
+_PLACE: Final = "_topic string, _partition int, _offset bigint, _kafka_timestamp timestamp"
 
 
 @dataclass(frozen=True)
@@ -113,14 +114,17 @@ def forget(
         work = _Work(pipeline, search, certified(pipeline), run_lease, run_id)
         at = version(pipeline.spark, bronze)
         rows = read(pipeline.spark, bronze, at)
-        found, in_layers = search.records(rows).persist(), work.in_layers().persist()
-        try:
-            records = work.with_layers(found, in_layers, rows)
-            places = records.select(*COORDINATES, EVENT_TIME).union(in_layers)
+        with ExitStack() as kept:
+            found, in_layers = (_persisted(each, kept) for each in (search.records(rows), work.in_layers()))
+            records = _persisted(work.with_layers(found, in_layers, rows), kept)
+            places = _persisted(work.places(records, in_layers, rows), kept)
             return work.run(records, places, Searched(rows.count(), bronze, at))
-        finally:
-            found.unpersist()
-            in_layers.unpersist()
+
+
+def _persisted(rows: DataFrame, until: ExitStack) -> DataFrame:
+    rows.persist()
+    until.callback(rows.unpersist)
+    return rows
 
 
 @dataclass(frozen=True)
@@ -181,6 +185,8 @@ class _Work:
         """Return the records of bronze that are to go: those found, and those that made rows that are to go.
 
         Of a record that breaks the contract by now, only a layer that was made of it may still tell the key.
+        What has the same coordinates and another time was sent to a topic that took the place of an earlier
+        one, and is another record.
 
         Args:
             found: What the search finds in bronze.
@@ -190,7 +196,25 @@ class _Work:
         others = in_layers.join(found.select(*COORDINATES), [*COORDINATES], "left_anti")
         if others.isEmpty():
             return found
-        return found.unionByName(Again(self.pipeline, others.select(*COORDINATES)).records(bronze))
+        there = bronze.join(others.select(*_SENT).distinct(), [*_SENT], "left_semi")
+        return found.unionByName(Again(self.pipeline, others.select(*COORDINATES)).records(there))
+
+    def places(self, records: DataFrame, in_layers: DataFrame, bronze: DataFrame) -> DataFrame:
+        """Return coordinates and event time of the records that are to go, also of those bronze has lost.
+
+        A place that bronze has not reached, or at which it has another record, is one of an earlier topic.
+
+        Args:
+            records: The records of bronze that are to go.
+            in_layers: What the search finds in the other layers.
+            bronze: The rows of bronze.
+        """
+        ends = bronze.groupBy("_topic", "_partition").agg(F.max("_offset").alias("_last"))
+        there = bronze.select(*COORDINATES, F.col("_kafka_timestamp").alias("_there"))
+        near = in_layers.join(ends, ["_topic", "_partition"]).where("_offset <= _last")
+        lost = near.join(there, [*COORDINATES], "left").where("_there IS NULL OR _there = _kafka_timestamp")
+        columns = (*COORDINATES, EVENT_TIME)
+        return records.select(*columns).union(lost.select(*columns))
 
     def run(self, records: DataFrame, places: DataFrame, searched: Searched) -> Forgotten:
         """Forget what was found; count it only, if no lease is held.
@@ -236,17 +260,18 @@ class _Work:
         return Forgotten(counts, searched, tuple(day for day in to_rebuild if day >= whole), tuple(final))
 
     def in_layers(self) -> DataFrame:
-        """Return coordinates and event time of what is to go of the layers that are made of bronze.
+        """Return coordinates, time and event time of what is to go of the layers that are made of bronze.
 
         Retention may have removed the records themselves.
         """
         moment = F.expr(name(self.pipeline.contract.event_time)).alias(EVENT_TIME)
         layers = (self._newest("speed"), self._certified_rows())
-        found = [self.search.rows(rows).select(*COORDINATES, moment) for rows in layers if rows is not None]
+        found = [self.search.rows(rows).select(*_SENT, moment) for rows in layers if rows is not None]
         quarantine = self._newest("quarantine")
         if quarantine is not None:
-            records = self.search.records(quarantine.select(*ENVELOPE, *ORIGIN))
-            found.append(records.select(*COORDINATES, EVENT_TIME))
+            of_quarantine = quarantine.select(*RECORD_ID, "_kafka_timestamp")
+            records = self._quarantined(quarantine).join(of_quarantine, [*RECORD_ID])
+            found.append(records.select(*_SENT, EVENT_TIME))
         nothing = small_frame(self.pipeline.spark, [], shape(f"{_PLACE}, {EVENT_TIME} timestamp"))
         return reduce(DataFrame.union, found, nothing)
 
@@ -285,8 +310,13 @@ class _Work:
         rows = self._newest("quarantine")
         if rows is None:
             return 0
-        matching = rows.join(places.select(*COORDINATES).distinct(), [*COORDINATES], "left_semi")
-        return self._delete(self.pipeline.table("quarantine"), matching.select(*RECORD_ID).distinct())
+        placed = rows.join(places.select(*COORDINATES).distinct(), [*COORDINATES], "left_semi")
+        matching = placed.select(*RECORD_ID).union(self._quarantined(rows).select(*RECORD_ID))
+        return self._delete(self.pipeline.table("quarantine"), matching.distinct())
+
+    def _quarantined(self, quarantine: DataFrame) -> DataFrame:
+        """Return the records of the quarantine that the search finds."""
+        return self.search.records(quarantine.select(*ENVELOPE, *ORIGIN))
 
     def _forget_speed(self) -> int:
         spark, table = self.pipeline.spark, self.pipeline.table("speed")

@@ -1,5 +1,6 @@
 """Audit a certified day again, without rebuilding it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -9,12 +10,18 @@ from pipelines.config.commands import command
 from pipelines.delta.event_tables import require_same_days
 from pipelines.delta.record_tables import require_table
 from pipelines.delta.tables import version
-from pipelines.errors import AuditFailed, ConfigError, InfrastructureError
+from pipelines.errors import AuditFailed, ConfigError, InfrastructureError, SourceError
 from pipelines.fault_points import Point, reach
 from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.bronze_verdicts import slice_to_audit
-from pipelines.ledger.certifications import certified_in, history, require_certified
-from pipelines.ledger.forgotten_places import require_forgotten, times_remembered
+from pipelines.ledger.certifications import (
+    Verdict,
+    certified_in,
+    history,
+    newest_certified,
+    require_certified,
+)
+from pipelines.ledger.forgotten_places import forgotten_after, require_forgotten, times_remembered
 from pipelines.ledger.kept_values import delete_if_forgotten
 from pipelines.ledger.retention_properties import first_complete_day, require_complete_days
 from pipelines.spark.pipeline import Pipeline
@@ -39,7 +46,7 @@ def validate(pipeline: Pipeline, run_id: str, day: date) -> Validation:
     Raises:
         AuditFailed: A check failed, e.g. since late events have come after the day was certified.
         ConfigError: The day is not certified.
-        SourceError: There is no bronze, or it holds what was forgotten.
+        SourceError: There is no bronze, or it, or the day, holds what was forgotten.
         InfrastructureError: Events were forgotten meanwhile.
     """
     require_table(pipeline, "bronze")
@@ -55,6 +62,7 @@ def validate(pipeline: Pipeline, run_id: str, day: date) -> Validation:
     require_same_days(pipeline)
     known = times_remembered(pipeline)
     require_forgotten(pipeline)
+    _require_built_since(pipeline, ledger, day)
     index = index_bronze(pipeline, version(pipeline.spark, pipeline.table("bronze")))
     span = span_of(pipeline, [day], first_complete_day(pipeline))
     pieces = slice_to_audit(pipeline, ledger, index, span.near)
@@ -71,3 +79,21 @@ def validate(pipeline: Pipeline, run_id: str, day: date) -> Validation:
         again = command(pipeline.config, "nightly_batch", f"--date {day}")
         raise AuditFailed(day_audit.failure([day], f"the day is not what bronze holds now; run: {again}"))
     return Validation(checks=len(day_audit.checks), rows=day_audit.rows.get(day, 0))
+
+
+def _require_built_since(pipeline: Pipeline, ledger: Sequence[Verdict], day: date) -> None:
+    """Make sure that no event of a day was forgotten that its certified rows still have.
+
+    The audit would keep samples of what it differs in from the other layers.
+
+    Raises:
+        SourceError: Some were.
+    """
+    decided = newest_certified(ledger)[day].decided_at
+    if number := forgotten_after(pipeline, {day: decided}).get(day):
+        raise SourceError(
+            f"{pipeline.table('batch')}: {day} was certified before {number:,} of its records were forgotten,"
+            " and readers have them until it is rebuilt. Nothing was audited. Run first:"
+            f" {command(pipeline.config, 'nightly_batch', f'--date {day}')}; see docs/runbook.md,"
+            " 'Forget a person'"
+        )

@@ -269,6 +269,9 @@ def forget_without_rebuild(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused.value.exit_code == SourceError.exit_code
     assert refused.value.summary["counts"] == {"bronze": 3, "quarantine": 0, "speed": 3, "batch": 1}
     assert served(lake) == [1, 2, 3, 7]
+    # An audit would keep what the certified rows have beyond the other layers.
+    with pytest.raises(SourceError, match=r"2013-01-01 was certified before .* records were forgotten"):
+        validate(lake.pipeline, "validate", ONE)
 
 
 def send_more(lake: Lake) -> None:
@@ -447,15 +450,21 @@ def test_a_record_whose_key_only_the_layers_can_tell_is_forgotten_with_them(
     lake = copied(filled, tmp_path / "lake")
     # As after a change of the contract: the record can no longer be read.
     (poison,) = lake.table("bronze").where("value = 'poison'").select("_offset").toLocalIterator()
-    row = lake.table("speed").where("flight = 1").limit(1)
-    append(row.withColumn("_offset", F.lit(poison[0]).cast("bigint")), lake.config.table("speed"))
+    (other,) = lake.table("speed").where("flight = 3").select("_offset").toLocalIterator()
+    sent = lake.table("bronze").where("value = 'poison'").selectExpr("_kafka_timestamp AS sent")
+    row = lake.table("speed").where("flight = 1").limit(1).crossJoin(sent)
+    # The second and the third are of an earlier topic, which had other records under these offsets.
+    for at, before in ((poison[0], "0 days"), (other[0], "9 days"), (1000, "0 days")):
+        moved = {"_offset": F.expr(f"{at}L"), "_kafka_timestamp": F.expr(f"sent - INTERVAL {before}")}
+        append(row.withColumns(moved).drop("sent"), lake.config.table("speed"))
     counted, _ = forget_key(lake, *ASKED, dry_run=True)
     found, _ = forget_key(lake, *ASKED)
-    assert found.counts == counted.counts == ForgottenCounts(bronze=5, quarantine=2, speed=3, batch=1)
+    assert found.counts == counted.counts == ForgottenCounts(bronze=5, quarantine=2, speed=5, batch=1)
     known = places(lake.pipeline)
     assert known is not None
     (of_poison,) = known.where(F.col("_offset") == poison[0]).toLocalIterator()
     assert of_poison["event_time"] is not None
+    assert known.where(F.col("_offset").isin(other[0], 1000)).isEmpty()
     require_forgotten(lake.pipeline, "speed", "quarantine")
 
 
