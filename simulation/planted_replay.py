@@ -181,7 +181,7 @@ REPLAY: Final = (
     Planted("rebuilt and not marked", 2, partial(_world, replay=_rebuilt_without_marks)),
     _replay("days that did not pass are marked", 20, _FailedDaysMarked),
     _replay("no lease", 79, _NoLease),
-    _replay("the speed layer is not claimed", 2267, _SpeedNotClaimed),
+    _replay("the speed layer is not claimed", 1373, _SpeedNotClaimed),
     _replay("the ledger is not claimed once more", 431, _LedgerNotClaimed),
     Planted(
         "epochs of verdicts and batch table alone",

@@ -152,7 +152,7 @@ def _overtaken(schedule: Schedule, setup: Random, **wrong: Any) -> World:
 UPKEEP: Final = (
     Planted(
         "the first complete day is set without an epoch",
-        58,
+        453,
         partial(_overtaken, make_upkeep=_SaidWithoutEpoch),
     ),
 )
@@ -163,11 +163,11 @@ RETENTION: Final = (
     _upkeep("records are not compared with verdicts", 202, _CountsNotCompared),
     _upkeep("records go while a backfill brings some", 105, _BesideBackfills),
     _upkeep("the first complete day is set when records are gone", 0, _SaidAfterwards),
-    _upkeep("the first complete day is set as it was decided", 123, _SaidAsDecided),
+    _upkeep("the first complete day is set as it was decided", 208, _SaidAsDecided),
     _upkeep("the certified version is not restored", 22, _NotRestored),
     _upkeep("readers are not asked before files go", 0, _ReadersNotAsked),
-    _upkeep("files go that were removed since readers were asked", 22, _AllRemovedGo),
-    _upkeep("the age of files counts from VACUUM", 22, _CountedFromVacuum),
+    _upkeep("files go that were removed since readers were asked", 328, _AllRemovedGo),
+    _upkeep("the age of files counts from VACUUM", 225, _CountedFromVacuum),
     _upkeep("all earlier days are taken for certified", 0, _EarlierAreCertified),
-    Planted("days are rebuilt of which records are gone", 123, partial(_world, tables=_Cut)),
+    Planted("days are rebuilt of which records are gone", 441, partial(_world, tables=_Cut)),
 )

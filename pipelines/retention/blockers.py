@@ -107,7 +107,7 @@ class DaysOfBronze:
 
     records: Mapping[date, int]
     verdicts: Sequence[Verdict]
-    late: Collection[date]
+    late: Collection[date] = ()
 
 
 def uncertified(

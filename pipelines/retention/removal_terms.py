@@ -5,7 +5,7 @@ models of the tables. So what is simulated is what runs.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from typing import Final, Protocol
 from zoneinfo import ZoneInfo
@@ -155,13 +155,29 @@ def bronze_removal(lake: RetentionLake, retention: timedelta) -> Removal:
         unread_records(config, zone, lake.first_unread()),
         in_quarantine(config, zone, lake.first_unresolved()),
     ]
-    days = DaysOfBronze(lake.records_of_days(), lake.verdicts(), lake.days_with_later_records())
+    days = DaysOfBronze(lake.records_of_days(), lake.verdicts())
     needs.append(uncertified(config, days, _first_rebuildable(lake), by_age))
+    removal = _before(lake, needs, by_age, first_complete)
+    if removal.rows:
+        # Only now: it takes the index of bronze.
+        days = replace(days, late=lake.days_with_later_records())
+        needs[-1] = uncertified(config, days, _first_rebuildable(lake), by_age)
+        removal = _before(lake, needs, by_age, first_complete)
+    return removal
+
+
+def _before(
+    lake: RetentionLake,
+    needs: Sequence[RetentionBlocker | None],
+    by_age: date,
+    first_complete: date | None,
+) -> Removal:
+    """Return the records of bronze before the first day that its age or a need keeps."""
     blocking = tuple(need for need in needs if need is not None and need.day < by_age)
     day = min([by_age, *(need.day for need in blocking)])
     if day <= (first_complete or FIRST_DAY):
         return Removal(needs=blocking)
-    sent = first_moment_of(day, config.decode.max_future, zone)
+    sent = first_moment_of(day, lake.config.decode.max_future, lake.zone)
     condition = below_offsets(lake.first_offsets_kept(sent))
     rows = lake.count("bronze", condition)
     if not rows:

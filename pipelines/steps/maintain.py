@@ -1,9 +1,9 @@
 """Upkeep: compact small files, and remove old rows and files that nothing needs any longer."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Final, Literal
 
 from pyspark.sql import functions as F
@@ -32,7 +32,7 @@ from pipelines.ledger.bronze_indexer import require_known_offsets
 from pipelines.ledger.certifications import certified
 from pipelines.ledger.index_folding import fold_index
 from pipelines.ledger.leases import Lease, backfill_lease, lease
-from pipelines.ledger.ops_tables import OPS_TABLES, rows_of
+from pipelines.ledger.ops_tables import BRONZE_INDEX, OPS_TABLES, rows_of
 from pipelines.nightly.recovery import back_to_certified, holds_certified
 from pipelines.publishing.micro_batch import source_positions
 from pipelines.publishing.published_days import Settled, TopicOfAnotherTable, may_wait, settled_so_far
@@ -131,6 +131,12 @@ class _Work(SparkRetentionLake):
         if self.lease is None:
             return Restored(self.version("batch"), not holds_certified(pipeline))
         return back_to_certified(pipeline, certified(pipeline), self.lease.stamp("undo"))
+
+    def days_with_later_records(self) -> Collection[date]:
+        """Return certified days of which records came later; a dry run makes no index to find them."""
+        if self.is_dry_run and not BRONZE_INDEX.exists(self.pipeline):
+            return ()
+        return super().days_with_later_records()
 
     def require_known_offsets(self) -> None:
         """Make sure that bronze has every record that nightly runs have seen; see `UpkeepLake`."""
