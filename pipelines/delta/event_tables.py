@@ -193,8 +193,9 @@ def _same_days(spark: SparkSession, table: str, contract: DataContract) -> str |
         _changes(parse_property(table, DAYS, stored, json_from_hex), day_settings(contract)) if stored else []
     )
     # Also an empty day may be certified, and would stay so: readers get no other day's events of it.
-    is_used = table_property(spark, table, CERTIFIED) or not DeltaTable.forPath(spark, table).toDF().isEmpty()
-    if changes and is_used:
+    if changes and (
+        table_property(spark, table, CERTIFIED) or not DeltaTable.forPath(spark, table).toDF().isEmpty()
+    ):
         raise ConfigError(
             f"{table}: its days were built by another rule than the contract has now. {'; '.join(changes)}."
             " Undo the change, or give the new contract a pipeline of its own:"

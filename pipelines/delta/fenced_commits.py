@@ -104,8 +104,8 @@ def commit_nothing(spark: SparkSession, table: str, note: str) -> int:
     return retry_conflicts(table, commit)
 
 
-def set_first_day(spark: SparkSession, table: str, key: str, day: date) -> int:
-    """Let a table say from which day on it is complete, unless it names a later one; return the version.
+def set_first_day(spark: SparkSession, table: str, key: str, day: date) -> None:
+    """Let a table say from which day on it is complete, unless it names a later one.
 
     Args:
         spark: The session.
@@ -123,7 +123,7 @@ def set_first_day(spark: SparkSession, table: str, key: str, day: date) -> int:
         transaction.set_properties({key: day.isoformat()})
         return transaction.commit_unfenced([], None, "Append")
 
-    return retry_conflicts(table, commit)
+    retry_conflicts(table, commit)
 
 
 def append_fenced(rows: DataFrame, table: str, stamp: Stamp) -> int:

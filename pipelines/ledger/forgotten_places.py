@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import Literal
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.config.clusters import SEPARATOR
@@ -118,8 +118,11 @@ def forgotten_after(pipeline: Pipeline, decided: Mapping[date, datetime]) -> dic
         return {}
     rows = [{"day": day, "decided_at": at} for day, at in decided.items()]
     days = small_frame(pipeline.spark, rows, shape("day date, decided_at timestamp"))
-    day = F.to_date(F.from_utc_timestamp(EVENT_TIME, pipeline.contract.day_time_zone)).alias("day")
-    later = forgotten.select(day, "forgotten_at").join(days, "day").where("forgotten_at > decided_at")
+    later = (
+        forgotten.select(_event_day(pipeline), "forgotten_at")
+        .join(days, "day")
+        .where("forgotten_at > decided_at")
+    )
     return {row["day"]: row["count"] for row in small_rows(later.groupBy("day").count())}
 
 
@@ -264,9 +267,13 @@ def days_of(pipeline: Pipeline, forgotten: DataFrame) -> list[date]:
         pipeline: The pipeline.
         forgotten: What `places` has found.
     """
-    day = F.to_date(F.from_utc_timestamp(EVENT_TIME, pipeline.contract.day_time_zone)).alias("day")
-    days = small_rows(forgotten.select(day).where("day IS NOT NULL").distinct())
+    days = small_rows(forgotten.select(_event_day(pipeline)).where("day IS NOT NULL").distinct())
     return sorted(row["day"] for row in days)
+
+
+def _event_day(pipeline: Pipeline) -> Column:
+    """Return the event day of a place, as `day`."""
+    return F.to_date(F.from_utc_timestamp(EVENT_TIME, pipeline.contract.day_time_zone)).alias("day")
 
 
 def _days_near(forgotten: DataFrame) -> list[date]:

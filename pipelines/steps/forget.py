@@ -320,12 +320,11 @@ class _Work:
 
     def _forget_speed(self) -> int:
         spark, table = self.pipeline.spark, self.pipeline.table("speed")
-        if not exists(spark, table):
-            return 0
-        if self.run_lease:
+        if self.run_lease and exists(spark, table):
             # A replay that stood still, and has lost its lease, must not bring them back.
             claim(spark, table, self.run_lease.stamp("claim"))
-        return self._delete(table, self.search.rows(read(spark, table)).select(*RECORD_ID))
+        rows = self._newest("speed")
+        return 0 if rows is None else self._delete(table, self.search.rows(rows).select(*RECORD_ID))
 
     def _delete(self, table: str, matching: DataFrame) -> int:
         """Delete rows by their place, if a lease is held; return how many they are."""
