@@ -179,9 +179,9 @@ def _forget_unfinished(pipeline: Pipeline, marks: ProgressBySlot) -> None:
 def _missing(sink: TransactionalSink, missing: range, files: QueryFiles) -> ConfigError:
     return ConfigError(
         f"{sink.name}: progress is older than the checkpoint {files.path}: topic '{sink.topic}' may lack"
-        f" {micro_batches_text(missing)}, which the stream does not send again. Nothing was changed."
-        f" {from_the_beginning(sink, files)} If consumers have these micro-batches, or do without them, add"
-        " --accept-missing"
+        f" {micro_batches_text(missing)}, which the stream does not send again. Progress is as it was; a run"
+        f" that was publishing was ended. {from_the_beginning(sink, files)} If consumers have these"
+        " micro-batches, or do without them, add --accept-missing"
     )
 
 
