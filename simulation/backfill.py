@@ -208,9 +208,9 @@ class Machine:
         """Return the process."""
         return Holder("host", "boot", "namespace", self._process.number, float(self._process.number))
 
-    def is_gone(self, process: Holder) -> bool:
+    def is_gone(self, held: HeldLease) -> bool:
         """Return whether a process is known to have died."""
-        return self._world.sees_the_dead and self._world.processes[process.pid].is_dead
+        return self._world.sees_the_dead and self._world.processes[held.process.pid].is_dead
 
 
 @contextmanager

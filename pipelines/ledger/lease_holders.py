@@ -38,18 +38,33 @@ class Holder:
         That is known only of a process of this boot and this PID namespace. Host names are no proof: two
         containers may have the same, and a process of the one cannot be seen from the other.
         """
-        current = this_process()
-        if None in (self.boot, self.pid_namespace):
-            return False
-        if (self.boot, self.pid_namespace, self.host) != (current.boot, current.pid_namespace, current.host):
+        if not self._is_near():
             return False
         try:
             process = psutil.Process(self.pid)
             # One that has ended keeps its number until its parent asks how; some parents never do.
             is_zombie = process.status() == psutil.STATUS_ZOMBIE
-            return is_zombie or abs(started(process) - self.process_started) >= 1
+            return is_zombie or not self._has_started_with(process)
         except psutil.NoSuchProcess:
             return True
+
+    def is_this_process(self) -> bool:
+        """Return whether it is the process that asks."""
+        return self._is_near() and self.pid == os.getpid() and self._has_started_with(psutil.Process())
+
+    def _is_near(self) -> bool:
+        """Return whether the process that asks would see this one."""
+        current = this_process()
+        if None in (self.boot, self.pid_namespace):
+            return False
+        return (self.boot, self.pid_namespace, self.host) == (
+            current.boot,
+            current.pid_namespace,
+            current.host,
+        )
+
+    def _has_started_with(self, process: psutil.Process) -> bool:
+        return abs(started(process) - self.process_started) < 1
 
 
 def this_process() -> Holder:

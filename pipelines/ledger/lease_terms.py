@@ -56,8 +56,8 @@ class Machine(Protocol):
     def process(self) -> Holder:
         """Return the process."""
 
-    def is_gone(self, process: Holder) -> bool:
-        """Return whether a process is known to have ended."""
+    def is_gone(self, held: HeldLease) -> bool:
+        """Return whether the run that has written a lease is known to have ended."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def take(table: LeaseTable, machine: Machine, limits: LeaseLimits, run_id: str) 
     # Before the row, so that whoever writes the row from here on makes this run's commit fail.
     number = table.number()
     held = table.held()
-    if held is not None and not is_free(held.until, machine.now(), is_gone=machine.is_gone(held.process)):
+    if held is not None and not is_free(held.until, machine.now(), is_gone=machine.is_gone(held)):
         raise _refusal(table.name, held)
     reach(Point.LEASE_LOOKED_AT)
     epoch = next_epoch(held.epoch if held else None, table.fenced_numbers())

@@ -54,6 +54,10 @@ class _DeltaLease:
         replace_partition_fenced(row, LEASES.path(self.pipeline), {"pipeline": self.name}, stamp)
 
 
+_at_work: Final[list[str]] = []
+"""The runs of this process that take a lease, hold it or give it back; one by one for each lease."""
+
+
 class _ThisMachine:
     """The machine that this process is on."""
 
@@ -63,8 +67,11 @@ class _ThisMachine:
     def process(self) -> Holder:
         return this_process()
 
-    def is_gone(self, process: Holder) -> bool:
-        return process.is_gone()
+    def is_gone(self, held: HeldLease) -> bool:
+        # A run that could not give its lease back, as on a full disk, may leave a process that lives on: one
+        # that runs several pipelines, or a notebook.
+        has_ended = held.run_id not in _at_work and held.process.is_this_process()
+        return has_ended or held.process.is_gone()
 
 
 class Lease:
@@ -129,7 +136,7 @@ def lease(pipeline: Pipeline, run_id: str) -> Iterator[Lease]:
 
     The ledger of verdicts is claimed for the epoch at once: what it says from then on changes by this run
     alone. A run that died frees its lease when `batch.lease_duration` is over, or at once when the next run
-    can see that its process is gone (`pipelines.ledger.leases`).
+    can see that its process is gone, or that it has ended in the same process.
 
     Raises:
         InfrastructureError: Another run holds the lease. The message names it.
@@ -176,12 +183,17 @@ def _holding(pipeline: Pipeline, run_id: str, name: str, fenced: Sequence[str]) 
     LEASES.ensure(pipeline)
     batch = pipeline.config.batch
     limits = LeaseLimits(batch.lease_duration, batch.max_duration)
-    term = take(_DeltaLease(pipeline, name, fenced), _ThisMachine(), limits, run_id)
-    taken = Lease(term, batch.lease_duration.total_seconds() / 3)
+    # Before it has the lease: another thread would take it for a run that has ended.
+    _at_work.append(run_id)
     try:
-        yield taken
+        term = take(_DeltaLease(pipeline, name, fenced), _ThisMachine(), limits, run_id)
+        taken = Lease(term, batch.lease_duration.total_seconds() / 3)
+        try:
+            yield taken
+        finally:
+            taken.give_back()
     finally:
-        taken.give_back()
+        _at_work.remove(run_id)
 
 
 def held_lease(pipeline: Pipeline) -> HeldLease | None:

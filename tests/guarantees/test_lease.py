@@ -27,7 +27,7 @@ from pipelines.ledger.lease_holders import Holder, started, this_process
 from pipelines.ledger.leases import lease
 from pipelines.ledger.ops_tables import LEASES
 from testbed.waiting import wait_until
-from tests.support.accidents import once
+from tests.support.accidents import dying, once
 from tests.support.lakes import Lake
 
 OLD = (
@@ -210,6 +210,21 @@ def test_a_dead_run_s_lease_is_taken_over(free: Callable[..., Lake]) -> None:
         hand_to(lake, **left)
         with lease(lake.pipeline, "mine"):
             assert held(lake)["holder"] == "mine"
+
+
+def test_a_run_that_could_not_give_its_lease_back_keeps_none_from_its_own_process(
+    free: Callable[..., Lake],
+) -> None:
+    lake = free()
+    with pytest.raises(OSError, match="no space"), ExitStack() as later, lease(lake.pipeline, "full"):
+        later.enter_context(armed(Point.PARTITION_WRITTEN, dying(OSError("no space"))))
+    assert (held(lake)["holder"], held(lake)["until"] > datetime.now(UTC)) == ("full", True)
+    with (
+        lease(lake.pipeline, "mine"),
+        pytest.raises(InfrastructureError, match=r"run mine on \S+ \(pid \d+\) is at work"),
+        lease(lake.pipeline, "third"),
+    ):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -55,8 +55,8 @@ class Machine:
     def process(self) -> Holder:
         return PROCESS
 
-    def is_gone(self, process: Holder) -> bool:
-        return process.pid in self.dead
+    def is_gone(self, held: HeldLease) -> bool:
+        return held.process.pid in self.dead
 
 
 def taken(table: Table, machine: Machine, run_id: str = "run") -> LeaseTerm:
