@@ -15,7 +15,7 @@ from pipelines.console.site import Desk
 from pipelines.console.view import LakeView
 from pipelines.runtime.http_server import threading_server
 from pipelines.spark.pipeline import Pipeline
-from pipelines.steps.console import CollectionLimits, Collector, Described
+from pipelines.steps.console import CollectionLimits, Collector, ConfiguredPipeline
 from pipelines.steps.doctor import ChecksFailed, diagnose
 from pipelines.steps.lag import lag
 
@@ -63,7 +63,7 @@ def live_console(pipeline: Pipeline, reports: Path) -> Iterator[str]:
     Yields:
         The address.
     """
-    described = Described(pipeline.name, (pipeline.config, pipeline.contract))
+    described = ConfiguredPipeline(pipeline.name, (pipeline.config, pipeline.contract))
     collector = Collector(pipeline.spark, [described], reports, _LIMITS)
     desk = Desk(_Looked(collector).view, _EVERY_S, reports, frozenset({_HOST}))
     server = threading_server(_HOST, 0, desk.answer)

@@ -108,7 +108,8 @@ class RefusedValue:
             words: By the type of the error, if others than these suit the document better.
         """
         texts = [
-            words.get(each["type"], _OTHER).format_map(figures(each.get("ctx", {}))) for each in self.errors
+            words.get(each["type"], _OTHER).format_map(readable_context(each.get("ctx", {})))
+            for each in self.errors
         ]
         expected = list(dict.fromkeys(texts))
         if "a number" in expected and "a whole number" in expected:
@@ -165,6 +166,6 @@ def _part(document: Any, step: int | str) -> Any:
             return _NOTHING
 
 
-def figures(context: Mapping[str, Any]) -> dict[str, Any]:
+def readable_context(context: Mapping[str, Any]) -> dict[str, Any]:
     """Return the figures of an error, such as a limit, as people write them."""
     return {key: number_text(value) if isinstance(value, float) else value for key, value in context.items()}

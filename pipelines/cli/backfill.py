@@ -84,7 +84,7 @@ def backfill(
     offsets that bronze lacks.
     """
     # The whole configuration has the other ingests, which write to the same bronze.
-    asked = replace(span_of(since, until, offsets), cluster=common.pop("cluster"))
+    asked = replace(parse_span(since, until, offsets), cluster=common.pop("cluster"))
     if rate:
         common["settings"] = (*common["settings"], f"backfill.max_offsets_per_second={rate}")
     options = CommonOptions(**common)
@@ -103,7 +103,7 @@ def backfill(
     run_job(Job("backfill", body, check), options)
 
 
-def span_of(since: str | None, until: str | None, offsets: tuple[str, ...]) -> BackfillSpan:
+def parse_span(since: str | None, until: str | None, offsets: tuple[str, ...]) -> BackfillSpan:
     """Return what the options ask for.
 
     Args:

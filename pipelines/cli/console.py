@@ -26,7 +26,7 @@ from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.runtime.atomic_files import write_files
 from pipelines.runtime.http_server import threading_server
 from pipelines.spark.session import spark_session, stop_session
-from pipelines.steps.console import CollectionLimits, Collector, Described, describe_all
+from pipelines.steps.console import CollectionLimits, Collector, ConfiguredPipeline, describe_all
 from pipelines.steps.loading import Places
 
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
@@ -126,7 +126,7 @@ def _end_with_summary(
 
 def _run(
     options: ConsoleOptions,
-    described: list[Described],
+    described: list[ConfiguredPipeline],
     stop: StopRequest,
     log_format: LogFormat,
     *,

@@ -12,7 +12,7 @@ import click
 from pipelines.cli.options import Command, file_options, interval
 from pipelines.cli.parameter_types import Finite, Folder
 from pipelines.deployment.databricks import Clusters, databricks_files
-from pipelines.deployment.deployment_model import Described, describe
+from pipelines.deployment.deployment_model import PipelineDeployment, load_deployment
 from pipelines.deployment.files import DeploymentFile
 from pipelines.deployment.keda import Workers, keda_files
 from pipelines.deployment.kubernetes import kubernetes_files
@@ -255,8 +255,8 @@ def systemd(out: Path | None, home: str, *, one_service: bool, others: tuple[str
             "--with: expected with --one-service only; add it, or write files for each pipeline"
         )
     pipeline = named.pop("pipeline")
-    together = [describe(name, **named) for name in others] if one_service else None
-    _write(systemd_files(describe(pipeline, **named), home, together), out)
+    together = [load_deployment(name, **named) for name in others] if one_service else None
+    _write(systemd_files(load_deployment(pipeline, **named), home, together), out)
 
 
 @deploy.command("cron")
@@ -304,8 +304,8 @@ def databricks_job(out: Path | None, secret: str, **named: Any) -> None:
     _write(databricks_files(pods, Clusters(**clusters)), out)
 
 
-def _described(named: dict[str, Any]) -> Described:
-    return describe(named.pop("pipeline"), **named)
+def _described(named: dict[str, Any]) -> PipelineDeployment:
+    return load_deployment(named.pop("pipeline"), **named)
 
 
 def _pods(named: dict[str, Any]) -> Pods:

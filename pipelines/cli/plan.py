@@ -17,7 +17,7 @@ from pipelines.config.taken_risks import require_safe_dead_letters
 from pipelines.contracts.contract import DataContract
 from pipelines.durations import format_interval
 from pipelines.formats.registered_formats import names_schemas
-from pipelines.kafka.source import describe
+from pipelines.kafka.source import shown_options
 from pipelines.runtime.notifications import hooks
 from pipelines.spark.state_store import PROVIDER
 
@@ -58,7 +58,7 @@ def _sections(config: PipelineConfig, contract: DataContract) -> dict[str, dict[
             f" {len(contract.day_rules)} on days",
         },
         "ingest_stream: Kafka to bronze": {
-            **describe(config.kafka),
+            **shown_options(config.kafka),
             "every": format_interval(config.ingest.trigger_interval),
             "table": config.table("bronze"),
             "checkpoint": config.checkpoint("ingest"),
@@ -98,7 +98,7 @@ def _further_clusters(config: PipelineConfig) -> dict[str, dict[str, str]]:
     """Return what is shown of the source of each further cluster."""
     return {
         f"cluster {source.cluster}: {source.kafka.source_topic} to bronze": {
-            **describe(source.kafka),
+            **shown_options(source.kafka),
             "checkpoint": source.checkpoint("ingest"),
             "offsets committed to": f"group {source.offsets_group}" if source.offsets_group else "no group",
             "asked by nightly runs": "no, it is retired" if source.kafka.retired else "yes",

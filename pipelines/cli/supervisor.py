@@ -25,7 +25,7 @@ from pipelines.cli.run_alerts import (
 from pipelines.cli.run_all import GRAVEST_FIRST
 from pipelines.cli.terminal import harmless
 from pipelines.config.loader import require_pipelines
-from pipelines.config.model import PipelineConfig
+from pipelines.config.model import NotifyConfig, PipelineConfig
 from pipelines.config.streams import STREAMS, Query
 from pipelines.errors import ConfigError, OncelakeError
 from pipelines.runtime.file_lock import lock_file
@@ -41,6 +41,8 @@ from pipelines.supervision.supervisor import StreamOutcome, Supervisor
 _POLICY: Final = RestartPolicy()
 # A process that is killed does not end at once.
 _SETTLED_S: Final = 10.0
+_MORE_LOADS: Final = 2
+_LOAD_AGAIN_S: Final = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -138,28 +140,44 @@ class _Planned:
 
     options: CommonOptions
     config: PipelineConfig | None
+    refusal: OncelakeError | None
     streams: tuple[Query, ...]
+
+    def outcomes(self) -> list[StreamOutcome]:
+        """Return what becomes of its streams if it is refused."""
+        if self.refusal is None:
+            return []
+        code, said = self.refusal.exit_code, str(self.refusal)
+        names = [ProgramName(self.options.pipeline, stream) for stream in self.streams]
+        return [StreamOutcome(name, "failed", code, 0, said) for name in names]
 
 
 def _plan(pipelines: Sequence[CommonOptions], wanted: tuple[Query, ...] | None) -> list[_Planned]:
     """Return which streams are to run.
 
-    A pipeline that is refused does not stop the others: its streams say so themselves, with exit code 2.
+    A pipeline that is refused does not stop the others, and none of its streams runs: nobody knows which
+    these are, or whom to tell of them. What gave no answer, as a command that fetches a secret, is asked
+    again.
 
     Raises:
         OncelakeError: All pipelines are refused.
         ConfigError: None of them has any of the streams.
     """
-    planned, refusals = list[_Planned](), list[OncelakeError]()
-    for options in pipelines:
-        config = None
-        try:
-            config, _ = options.load()
-        except OncelakeError as error:
-            refusals.append(error)
-        planned.append(_Planned(options, config, _streams_of(config, wanted)))
-    if len(refusals) == len(planned):
-        raise refusals[0]
+    planned = [_planned(options, wanted) for options in pipelines]
+    if planned[0].refusal and all(each.refusal for each in planned):
+        raise planned[0].refusal
+    for _ in range(_MORE_LOADS):
+        if not any(each.refusal for each in planned):
+            break
+        time.sleep(_LOAD_AGAIN_S)
+        planned = [_planned(each.options, wanted) if each.refusal else each for each in planned]
+    for each in planned:
+        if each.refusal:
+            _log.error(
+                "%s: its streams are not started: %s. When it is fixed, start them with: oncelake run"
+                " --pipeline %s",
+                *(each.options.pipeline, each.refusal, each.options.pipeline),
+            )
     if not any(each.streams for each in planned):
         raise ConfigError(
             "--streams publish: no pipeline has a section publish; add it, or name other streams"
@@ -167,9 +185,19 @@ def _plan(pipelines: Sequence[CommonOptions], wanted: tuple[Query, ...] | None) 
     return planned
 
 
+def _planned(options: CommonOptions, wanted: tuple[Query, ...] | None) -> _Planned:
+    config, refusal = None, None
+    try:
+        config, _ = options.load()
+    except OncelakeError as error:
+        refusal = error
+    return _Planned(options, config, refusal, _streams_of(config, wanted))
+
+
 def _streams_of(config: PipelineConfig | None, wanted: tuple[Query, ...] | None) -> tuple[Query, ...]:
-    configured = config.streams if config else tuple(each for each in STREAMS if each != "publish")
-    return tuple(each for each in wanted or configured if each in configured)
+    if config is None:
+        return wanted or tuple(each for each in STREAMS if each != "publish")
+    return tuple(each for each in wanted or config.streams if each in config.streams)
 
 
 def _supervise(
@@ -178,17 +206,17 @@ def _supervise(
     """Return what became of the streams, and what of the evaluations of the lag of their pipelines."""
     options = planned[0].options
     configs = {each.options.pipeline: each.config for each in planned if each.config}
-    alarms = _Alarms(configs, options.env)
+    alarms = Alarms(configs, options.env)
     printer = Printer(label_json if options.log_format == "json" else label_text)
     supervisor = Supervisor(policy, printer, alarms.tell)
     programs = [
         _program(each.options, stream, cluster)
         for each in planned
+        if each.config
         for stream in each.streams
         for cluster in _clusters(each.config, stream)
     ]
-    # A pipeline that is refused has no lake yet; its streams run for a moment.
-    names = [each.name for each in programs if each.name.pipeline in configs]
+    names = [each.name for each in programs]
     files = {name: lock_file(configs[name.pipeline].root, name.pipeline, name.stream) for name in names}
     alerts = RunAlerts({name: config for name, config in configs.items() if is_evaluated(config)})
     evaluations = repeated(alerts.configs, {each.options.pipeline: each.options for each in planned})
@@ -199,12 +227,13 @@ def _supervise(
             outcomes = supervisor.run([replace(each, lock=locks.get(each.name)) for each in programs])
     printer.flush()
     alarms.wait()
-    return outcomes, alerts.evaluations
+    refused = [outcome for each in planned for outcome in each.outcomes()]
+    return [*outcomes, *refused], alerts.evaluations
 
 
-def _clusters(config: PipelineConfig | None, stream: Query) -> tuple[str | None, ...]:
+def _clusters(config: PipelineConfig, stream: Query) -> tuple[str | None, ...]:
     """Return for which clusters a stream runs, each in a process of its own; None is the first, or all."""
-    if config is None or stream != "ingest":
+    if stream != "ingest":
         return (None,)
     return tuple(source.cluster for source in config.sources() if not source.kafka.retired)
 
@@ -216,30 +245,41 @@ def _program(options: CommonOptions, stream: Query, cluster: str | None) -> Prog
 
 
 @dataclass
-class _Alarms:
+class Alarms:
     """Calls the hooks of a pipeline when one of its streams is given up, while the others go on.
+
+    What has ended the stream may keep a hook from being reached as well, so one that fails is called again.
 
     Attributes:
         configs: By pipeline.
         env: The environment.
+        again_s: After how many seconds a hook that failed is called again.
     """
 
     configs: Mapping[str, PipelineConfig]
     env: str
+    again_s: float = 60.0
     _calls: list[threading.Thread] = field(default_factory=list)
+    _ends: threading.Event = field(default_factory=threading.Event)
 
     def tell(self, outcome: StreamOutcome) -> None:
         """Call the hooks in another thread."""
         if config := self.configs.get(outcome.name.pipeline):
             summary = {"job": "run", "env": self.env, **_document(outcome)}
-            call = threading.Thread(target=alert, args=(config.notify, summary))
+            call = threading.Thread(target=self._call, args=(config.notify, summary))
             self._calls.append(call)
             call.start()
 
     def wait(self) -> None:
-        """Wait for hooks that are being called; each has a bounded time."""
+        """Wait for hooks that are being called; each has a bounded time, and is not called again."""
+        self._ends.set()
         for call in self._calls:
             call.join()
+
+    def _call(self, config: NotifyConfig, summary: Mapping[str, Any]) -> None:
+        failed = alert(config, summary)
+        while failed and not self._ends.wait(self.again_s):
+            failed = alert(config, summary, failed)
 
 
 def summary_of(outcomes: Sequence[StreamOutcome]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pipelines.config.values import (
     ProducerSecrets,
     Servers,
     Topic,
-    bytes_of,
+    parse_bytes,
 )
 
 PROGRESS_TOPIC: Final = "oncelake-progress"
@@ -79,7 +79,7 @@ class PublishConfig(BaseModel):
     @property
     def max_bytes(self) -> int:
         """`max_bytes_per_trigger` as a number."""
-        return bytes_of(self.max_bytes_per_trigger)
+        return parse_bytes(self.max_bytes_per_trigger)
 
     @field_validator("keep_unread")
     @classmethod

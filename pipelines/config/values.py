@@ -189,13 +189,13 @@ def _words(command: object) -> object:
     return command
 
 
-def bytes_of(text: str) -> int:
+def parse_bytes(text: str) -> int:
     """Return the number of bytes that a text such as `64m` stands for."""
     return int(text[:-1]) << 10 * _BYTE_UNITS.index(text[-1])
 
 
 def _no_more_than_a_long(text: str) -> str:
-    if len(text) > _LONGEST_NUMBER or bytes_of(text) > _LARGEST:
+    if len(text) > _LONGEST_NUMBER or parse_bytes(text) > _LARGEST:
         raise ValueError(f"expected {_LARGEST} bytes at most, such as '64m', got '{text[:_LONGEST_NUMBER]}'")
     return text
 

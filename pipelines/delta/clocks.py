@@ -63,26 +63,28 @@ def require_not_ahead(pipeline: Pipeline) -> None:
     )
 
 
-def require_same_clock(pipeline: Pipeline, began: datetime) -> None:
-    """Compare a moment just before a commit to bronze by this machine with the time of that commit.
+def require_same_clock(pipeline: Pipeline, table: str, began: datetime) -> None:
+    """Compare a moment just before a commit by this machine with the time of that commit.
 
-    On an object store the commit's time is the store's own. What is written with a clock that is ahead comes,
-    by its time, after micro-batches that ingest commits later.
+    On an object store the commit's time is the store's own. What is written to bronze with a clock that is
+    ahead comes, by its time, after micro-batches that ingest commits later. To a nightly run a day seems to
+    be over that is not.
 
     Args:
         pipeline: The pipeline.
+        table: The path of the table that was written to.
         began: The moment.
 
     Raises:
         InfrastructureError: The clock is ahead by more than `ingest.max_clock_behind`.
     """
-    newest = last_commit_at(pipeline.spark, pipeline.table("bronze"))
+    newest = last_commit_at(pipeline.spark, table)
     if newest is None or began - newest <= pipeline.config.ingest.max_clock_behind:
         return
     raise InfrastructureError(
         f"the clock of this machine is ahead: found {began:{_SHOWN}}, expected {newest:{_SHOWN}} or earlier,"
-        f" when {pipeline.table('bronze')} was last written. No record was written. Correct the clock, and"
-        " start again. See docs/runbook.md, 'A clock is ahead'"
+        f" when {table} was last written. This run has written nothing else. Correct the clock, and start"
+        " again. See docs/runbook.md, 'A clock is ahead'"
     )
 
 

@@ -53,7 +53,7 @@ def is_divided_by(snapshot: Any, columns: Sequence[str]) -> bool:
     return not is_mapped and metadata["partitionColumns"] == [*columns]
 
 
-def rows_of(spark: SparkSession, table: str, snapshot: Any, files: Iterable[Any]) -> DataFrame:
+def rows_of_files(spark: SparkSession, table: str, snapshot: Any, files: Iterable[Any]) -> DataFrame:
     """Return the rows of some files of a version of a table.
 
     Args:

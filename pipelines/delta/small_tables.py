@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.delta.commits import action_in
 from pipelines.delta.io import read
-from pipelines.delta.log import newest_snapshot, rows_of
+from pipelines.delta.log import newest_snapshot, rows_of_files
 from pipelines.delta.log_follower import LogFollower
 
 _MOST_FILES: Final = 500
@@ -57,7 +57,7 @@ def read_small(spark: SparkSession, table: str, at: int | None = None) -> DataFr
     files = None if at not in {None, int(snapshot.version())} else listed_files(spark, table, snapshot)
     if files is None:
         return read(spark, table, at)
-    return rows_of(spark, table, snapshot, files)
+    return rows_of_files(spark, table, snapshot, files)
 
 
 def listed_files(spark: SparkSession, table: str, snapshot: Any) -> list[Any] | None:

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.config.commands import command
+from pipelines.config.commands import command, of_pipeline
 from pipelines.config.model import PipelineConfig
 from pipelines.config.streams import STREAMS, LakeQuery, Layer
 from pipelines.delta.checkpoint_fit import BEGIN, StreamTable, misfit
@@ -187,7 +187,10 @@ def note_tables(
 
 def reset_command(config: PipelineConfig, query: LakeQuery) -> str:
     """Return the command that lets a stream go on without the checkpoint that it has."""
-    return command(config, "checkpoint reset", f"--query {query}")
+    if query == "ingest":
+        return command(config, "checkpoint reset", "--query ingest")
+    # Of all clusters together.
+    return f"oncelake checkpoint reset {of_pipeline(config)} --query {query}"
 
 
 def require_fit(config: PipelineConfig, query: LakeQuery, problem: str | None) -> None:

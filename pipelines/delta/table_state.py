@@ -116,6 +116,7 @@ class StreamCommit(Commit):
         quarantined: What the commit of a speed layer notes: the last micro-batch with broken records.
         asked: What the commit of bronze notes, in milliseconds: a moment before Kafka was asked for the ends
             of its partitions, to which the micro-batch goes; None if it may end before them.
+        committed: When it was made, in milliseconds: on an object store by the store's own clock.
     """
 
     restored: int | None = None
@@ -125,6 +126,7 @@ class StreamCommit(Commit):
     batch: int | None = None
     quarantined: int | None = None
     asked: int | None = None
+    committed: int | None = None
 
 
 def recent_commits(spark: SparkSession, path: str, most: int) -> list[StreamCommit]:
@@ -149,6 +151,7 @@ def recent_commits(spark: SparkSession, path: str, most: int) -> list[StreamComm
         f"bigint(coalesce({noted.format('batch')}, operationParameters['epochId'])) AS batch",
         f"bigint({noted.format('quarantined')}) AS quarantined",
         f"bigint({noted.format('asked')}) AS asked",
+        "unix_millis(timestamp) AS committed",
     )
     # Sorted here: Spark has the rows in the driver already, and would start two jobs to sort them.
     rows = sorted(commits.collect(), key=lambda row: row["version"], reverse=True)

@@ -76,7 +76,7 @@ def commit_file(spark: SparkSession, table: str, at: int) -> HadoopFile:
     return HadoopFile(spark, f"{table}/_delta_log/{at:020d}.json")
 
 
-def bytes_of(spark: SparkSession, table: str, at: int, days: Sequence[date]) -> int:
+def day_bytes(spark: SparkSession, table: str, at: int, days: Sequence[date]) -> int:
     """Return the size of the files of some event days, as a version of a table has them."""
     total = files_of(spark, snapshot_at(spark, table, at), days).agg(F.sum("size").alias("bytes"))
     return int(small_rows(total)[0]["bytes"] or 0)

@@ -24,7 +24,7 @@ from pipelines.delta.commits import leave_files, removed_paths
 from pipelines.delta.conflicts import raising_stale_epoch
 from pipelines.delta.epochs import Stamp, require_newer
 from pipelines.delta.io import read
-from pipelines.delta.log import delta_log, files_of, is_divided_by, rows_of, scala_seq
+from pipelines.delta.log import delta_log, files_of, is_divided_by, rows_of_files, scala_seq
 from pipelines.delta.replaced_rows import File, ReplacedRows
 from pipelines.delta.row_changes import FILE, RowChange
 from pipelines.delta.small_tables import listed_files
@@ -206,7 +206,7 @@ class Transaction:
         return True
 
     def _write_changed(self, files: Sequence[File], change: RowChange, fewer: int) -> None:
-        rows = rows_of(self.spark, self.table, self._inner.snapshot(), map(self.added, files))
+        rows = rows_of_files(self.spark, self.table, self._inner.snapshot(), map(self.added, files))
         expected = rows.count() - fewer
         self.write(change.changed(rows))
         if (written := self.written_rows()) != expected:

@@ -66,7 +66,7 @@ class StreamProcess:
 
 
 @dataclass(frozen=True)
-class Described:
+class PipelineDeployment:
     """A pipeline, as its files describe it.
 
     Attributes:
@@ -183,7 +183,7 @@ class Described:
         return sha256(text.encode()).hexdigest()[:16]
 
 
-def describe(name: str, *, env: str, conf_dir: Path, contracts_dir: Path) -> Described:
+def load_deployment(name: str, *, env: str, conf_dir: Path, contracts_dir: Path) -> PipelineDeployment:
     """Read and check what is said of a pipeline, without the environment of this process.
 
     Args:
@@ -216,7 +216,7 @@ def describe(name: str, *, env: str, conf_dir: Path, contracts_dir: Path) -> Des
     files = dict(_files(name, env, conf_dir)) | {
         f"data_contracts/{config.contract}": _values(contracts_dir / config.contract)
     }
-    return Described(config, contract, raw, files)
+    return PipelineDeployment(config, contract, raw, files)
 
 
 def _stand_in(key: str, reference: str) -> str:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pipelines import __version__
 from pipelines.config.references import variables_in
-from pipelines.deployment.deployment_model import Described, StreamProcess
+from pipelines.deployment.deployment_model import PipelineDeployment, StreamProcess
 from pipelines.deployment.files import Document
 from pipelines.errors import ConfigError
 
@@ -56,7 +56,7 @@ class Pods:
         place: Where they run.
     """
 
-    described: Described
+    described: PipelineDeployment
     place: Place
 
     def name(self, part: str) -> str:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
-from pipelines.deployment.deployment_model import Described, StreamProcess
+from pipelines.deployment.deployment_model import PipelineDeployment, StreamProcess
 from pipelines.deployment.files import DeploymentFile
 from pipelines.deployment.pods import cron
 from pipelines.errors import ConfigError
@@ -44,7 +44,7 @@ class _Place(NamedTuple):
     env: str
 
 
-def airflow_files(described: Described, home: str) -> list[DeploymentFile]:
+def airflow_files(described: PipelineDeployment, home: str) -> list[DeploymentFile]:
     """Return the DAG of a pipeline.
 
     Args:
@@ -70,7 +70,7 @@ def airflow_files(described: Described, home: str) -> list[DeploymentFile]:
 
 
 def systemd_files(
-    described: Described, home: str, together: Sequence[Described] | None = None
+    described: PipelineDeployment, home: str, together: Sequence[PipelineDeployment] | None = None
 ) -> list[DeploymentFile]:
     """Return the units of a pipeline: services for its streams, timers for the night and for upkeep.
 
@@ -122,7 +122,7 @@ def _of_stream(process: StreamProcess, place: _Place) -> DeploymentFile:
     return DeploymentFile(f"oncelake-{job}-{cluster}@.service", _unit(unit, place, named))
 
 
-def cron_files(described: Described, home: str) -> list[DeploymentFile]:
+def cron_files(described: PipelineDeployment, home: str) -> list[DeploymentFile]:
     """Return the crontab of a pipeline: its night, its upkeep, and a look at its lag.
 
     Args:

@@ -289,7 +289,8 @@ def _days_are_certified(facts: PipelineFacts) -> Iterator[Finding]:
             "warning",
             f"{len(failed)} days did not pass their last audit, from {failed[0]} to {failed[-1]}",
             "days that are certified",
-            f"fix what the audit found, then run: {command(facts.config, 'nightly_batch')}",
+            "fix what the audit found, then run:"
+            f" {command(facts.config, 'nightly_batch', f'--from {failed[0]} --to {failed[-1]}')}",
         )
 
 

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from pipelines.message_texts import shortened
-from pipelines.model_errors import figures, inmost
+from pipelines.model_errors import inmost, readable_context
 
 Error = Mapping[str, Any]
 
@@ -96,7 +96,7 @@ def _is_object(error: Error) -> bool:
 
 
 def _figures(error: Error) -> dict[str, Any]:
-    context = figures(error.get("ctx", {}))
+    context = readable_context(error.get("ctx", {}))
     values = [
         getattr(each, "value", each) for each in context.get("enum_values", context.get("permitted", ()))
     ]

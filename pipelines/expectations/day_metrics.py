@@ -36,7 +36,7 @@ _OF_NUMBERS: Final = {
 }
 
 
-def figures(
+def metrics_by_day(
     rows: DataFrame, contract: DataContract, days: Sequence[date], names: Iterable[str]
 ) -> dict[date, Figures]:
     """Return the figures of each day, also of days without rows.

@@ -25,7 +25,7 @@ from pipelines.contracts.rules import SuiteName
 from pipelines.delta.io import on_days
 from pipelines.errors import ConfigError
 from pipelines.expectations.argument_errors import refused_arguments
-from pipelines.expectations.day_metrics import ROWS, figures
+from pipelines.expectations.day_metrics import ROWS, metrics_by_day
 from pipelines.expectations.suites import Json, columns_named, suites_of
 from pipelines.ledger.checks import Check, CheckStatus
 from pipelines.records.dedup import with_key_columns
@@ -144,7 +144,7 @@ def expectation_checks(
     began = time.monotonic()
     suites = suites_of(contract)
     named = [column for expectation in suites["days"] for column in columns_named(expectation)]
-    numbers = figures(rows, contract, days, named)
+    numbers = metrics_by_day(rows, contract, days, named)
     checkpoints = _Checkpoints(pipeline, examples)
 
     def ask_rows(some: Sequence[date], expectations: Sequence[Json], brief: bool) -> list[Json]:

@@ -256,7 +256,10 @@ def _retention(admin: Admin, topic: Topic) -> timedelta | None:
 
 
 def _first_times(pipeline: Pipeline, ranges: Mapping[int, range]) -> dict[int, datetime]:
-    """Return the timestamps of the first records within ranges; those that have none are left out."""
+    """Return the timestamps of the first records within ranges.
+
+    Those that have none, or one that a date cannot hold, are left out.
+    """
     if not ranges:
         return {}
     records = records_between(pipeline.spark, pipeline.config.kafka, ranges)
@@ -266,4 +269,13 @@ def _first_times(pipeline: Pipeline, ranges: Mapping[int, range]) -> dict[int, d
     except (PySparkException, Py4JJavaError):
         # Kafka may have deleted them since it was asked where they begin.
         return {}
-    return {row["partition"]: datetime.fromtimestamp(row["at"] / 1000, UTC) for row in rows}
+    times = {row["partition"]: _time(row["at"]) for row in rows}
+    return {number: at for number, at in times.items() if at}
+
+
+def _time(ms: int) -> datetime | None:
+    """Return a timestamp of Kafka, which is a number that producers choose; None if no date can hold it."""
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None

@@ -41,10 +41,14 @@ def end_offsets_after(state: IngestState, moment: datetime) -> Mapping[int, int]
 
 
 def _asked(state: IngestState, query: str | None, batch: int) -> int | None:
-    """Return what the commit of a micro-batch says of when Kafka was asked, as `StreamCommit.asked`."""
+    """Return what the commit of a micro-batch says of when Kafka was asked, as `StreamCommit.asked`.
+
+    Not later than the commit: the clock of ingest may be ahead of that of the store.
+    """
     for most in _LOOK_BACK:
         if found := [each for each in state.commits(most) if (each.query, each.batch) == (query, batch)]:
-            return found[0].asked
+            asked, committed = found[0].asked, found[0].committed
+            return asked if asked is None or committed is None else min(asked, committed)
     return None
 
 

@@ -46,8 +46,12 @@ def deleted_until(
 
 
 def first_sent(pipeline: Pipeline, ranges: Mapping[int, range]) -> dict[int, float]:
-    """Return when the first record within some offsets was sent, in seconds since 1970, by partition."""
+    """Return when the first record within some offsets was sent, in seconds since 1970, by partition.
+
+    A time before 1970 is none: without one, Kafka says -1. A partition that has no time is left out.
+    """
     records = envelopes_between(pipeline.spark, pipeline.config.kafka, ranges)
+    records = records.where("unix_millis(_kafka_timestamp) >= 0")
     first = F.unix_millis(F.min_by("_kafka_timestamp", "_offset")).alias("sent_ms")
     rows = small_rows(records.groupBy("_partition").agg(first))
     return {row["_partition"]: row["sent_ms"] / 1000 for row in rows}

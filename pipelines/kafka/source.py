@@ -168,7 +168,7 @@ def offsets_between(spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[int
     return source.select(F.col("partition").alias("_partition"), F.col("offset").alias("_offset"))
 
 
-def describe(kafka: KafkaConfig) -> dict[str, str]:
+def shown_options(kafka: KafkaConfig) -> dict[str, str]:
     """Return what a plan shows of the source.
 
     Its options without secrets, and the time allowed to connect.

@@ -14,7 +14,7 @@ from pipelines.kafka.setting_names import CLEANUP
 from pipelines.kafka.source import offsets_between
 from pipelines.kafka.topics import (
     Topic,
-    describe,
+    describe_topic,
     isolation_options,
     list_offsets,
     offset_bounds,
@@ -66,7 +66,7 @@ def topic_offsets(spark: SparkSession, kafka: KafkaConfig) -> TopicOffsets:
         InfrastructureError: The cluster does not answer in time.
     """
     with admin_client(spark, kafka) as admin:
-        topic = topic_of(describe(admin, kafka, kafka.topic))
+        topic = topic_of(describe_topic(admin, kafka, kafka.topic))
         bounds = offset_bounds(admin, topic)
         partitions = {number: BrokerOffsets(each.start, each.stop) for number, each in bounds.items()}
         settings = topic_settings(admin, topic.name, [CLEANUP])

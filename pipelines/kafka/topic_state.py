@@ -18,7 +18,7 @@ from pipelines.kafka.setting_names import (
     STAMPS,
     UNCLEAN,
 )
-from pipelines.kafka.topics import describe, has_leader, list_offsets, topic_of, topic_settings
+from pipelines.kafka.topics import describe_topic, has_leader, list_offsets, topic_of, topic_settings
 
 _SETTINGS: Final = (CLEANUP, IN_SYNC, LARGEST, RETENTION, RETENTION_BYTES, STAMPS, UNCLEAN)
 _BY_BROKER: Final = "LogAppendTime"
@@ -72,7 +72,7 @@ def read_topic_state(
     with admin_client(spark, kafka) as admin:
         options = admin.jvm.org.apache.kafka.clients.admin.DescribeTopicsOptions()
         options.includeAuthorizedOperations(True)
-        description = describe(admin, kafka, topic or kafka.topic, setting, options)
+        description = describe_topic(admin, kafka, topic or kafka.topic, setting, options)
         found = topic_of(description)
         led = [each.partition() for each in description.partitions() if has_leader(each)]
         settings = topic_settings(admin, found.name, _SETTINGS)

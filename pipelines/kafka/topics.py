@@ -54,10 +54,12 @@ def find_topic(
     """
     topic_name = topic or kafka.topic
     with admin_client(spark, kafka) as admin:
-        return topic_of(describe(admin, kafka, topic_name, setting))
+        return topic_of(describe_topic(admin, kafka, topic_name, setting))
 
 
-def describe(admin: Admin, kafka: KafkaConfig, topic: str, setting: str | None = None, *options: Any) -> Any:
+def describe_topic(
+    admin: Admin, kafka: KafkaConfig, topic: str, setting: str | None = None, *options: Any
+) -> Any:
     """Return what the cluster says of a topic, as Kafka's own `TopicDescription`.
 
     Args:

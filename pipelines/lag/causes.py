@@ -49,7 +49,7 @@ _FASTER: Final[dict[Phase, Advice]] = {
 _RECENT_BATCHES: Final = 10
 
 
-def diagnose(facts: StageFacts) -> Diagnosis:
+def find_cause(facts: StageFacts) -> Diagnosis:
     """Name the cause of a stage's lag, by what is known of the stage."""
     diagnosis = next((each for rule in _RULES if (each := rule(facts))), None)
     if diagnosis is None:

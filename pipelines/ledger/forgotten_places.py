@@ -260,7 +260,7 @@ def _near(rows: DataFrame, forgotten: DataFrame) -> DataFrame:
     return rows.where(on_days(days) if days else F.lit(False))
 
 
-def days_of(pipeline: Pipeline, forgotten: DataFrame) -> list[date]:
+def forgotten_days(pipeline: Pipeline, forgotten: DataFrame) -> list[date]:
     """Return the event days of places, sorted.
 
     Args:

@@ -14,7 +14,7 @@ from pipelines.delta.record_tables import require_table
 from pipelines.formats.registered_formats import wire_format_of
 from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.forgotten import EVENT_TIME, not_emptied
-from pipelines.ledger.forgotten_places import days_of, places
+from pipelines.ledger.forgotten_places import forgotten_days, places
 from pipelines.lineage import trace
 from pipelines.lineage.key_filter import AskedPart, of_key
 from pipelines.records.decode import COORDINATES, EVENT_DATE, RECORD_ID, VALID
@@ -104,7 +104,7 @@ class Again:
 
     def known_days(self) -> Sequence[date]:
         """See `Search`."""
-        return days_of(self.pipeline, self.forgotten)
+        return forgotten_days(self.pipeline, self.forgotten)
 
     def records(self, envelopes: DataFrame) -> DataFrame:
         """See `Search`."""

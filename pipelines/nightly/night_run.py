@@ -20,7 +20,7 @@ from pipelines.ledger.certifications import Certified, Verdict
 from pipelines.ledger.runs import Step
 from pipelines.nightly.commit_order import stop_at
 from pipelines.nightly.rebuild_plan import Due
-from pipelines.nightly.verdicts import Run, days_text, decide
+from pipelines.nightly.verdicts import Run, days_text, decide_days
 
 _log = logging.getLogger(__name__)
 
@@ -198,7 +198,7 @@ class NightRun:
                 bronze_commit=bronze_commit,
                 decided_at=self.tables.now(),
             )
-            decided = decide(self._run, self._day_audit, plan.due, plan.certified, changed)
+            decided = decide_days(self._run, self._day_audit, plan.due, plan.certified, changed)
             versions = sorted({self._base, self._built, self._kept})
             refuse_other_writers(self.batch, self.tables.batch_since(self._base), versions)
             yield from stop_at(Point.DAYS_KEPT)

@@ -42,7 +42,7 @@ class Run:
     decided_at: datetime
 
 
-def decide(
+def decide_days(
     run: Run, audit: Audit, due: Due, before: Certified | None, changed: Mapping[date, Changes]
 ) -> list[Verdict]:
     """Return the verdict on each day.

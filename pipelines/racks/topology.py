@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.kafka import KafkaConfig
 from pipelines.kafka.admin import Admin, admin_client, kafka_error_text
-from pipelines.kafka.topics import describe
+from pipelines.kafka.topics import describe_topic
 
 _SELECTOR: Final = "replica.selector.class"
 
@@ -70,7 +70,7 @@ def describe_racks(spark: SparkSession, kafka: KafkaConfig) -> TopicReplicas:
         InfrastructureError: The cluster does not answer in time.
     """
     with admin_client(spark, kafka) as admin:
-        description = describe(admin, kafka, kafka.topic)
+        description = describe_topic(admin, kafka, kafka.topic)
         racks, name = _racks(admin), description.name()
         sizes = _sizes(admin, list(racks), name)
         partitions = tuple(_partition(each, sizes) for each in description.partitions())

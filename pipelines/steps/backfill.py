@@ -103,7 +103,7 @@ def _holding(pipeline: Pipeline, run_id: str) -> Iterator[Lease]:
     began = datetime.now(UTC)
     with backfill_lease(pipeline, run_id) as lease:
         # To take the lease was a commit to bronze.
-        require_same_clock(pipeline, began)
+        require_same_clock(pipeline, pipeline.table("bronze"), began)
         yield lease
 
 

@@ -45,7 +45,7 @@ _REPORT: Final = re.compile(r"(.+)-(\d{4}-\d\d-\d\d)\.html")
 
 
 @dataclass(frozen=True)
-class Described:
+class ConfiguredPipeline:
     """A pipeline as its files describe it.
 
     Attributes:
@@ -59,7 +59,7 @@ class Described:
     refusal: str | None = None
 
 
-def describe_all(**places: Unpack[Places]) -> list[Described]:
+def describe_all(**places: Unpack[Places]) -> list[ConfiguredPipeline]:
     """Load all pipelines of an environment, whatever is wrong with some of them.
 
     Raises:
@@ -68,9 +68,9 @@ def describe_all(**places: Unpack[Places]) -> list[Described]:
     found = []
     for name in require_pipelines(places["conf_dir"], places["env"]):
         try:
-            found.append(Described(name, load_pipeline(name, **places)))
+            found.append(ConfiguredPipeline(name, load_pipeline(name, **places)))
         except OncelakeError as error:
-            found.append(Described(name, refusal=str(error)))
+            found.append(ConfiguredPipeline(name, refusal=str(error)))
     if not any(each.loaded for each in found):
         raise ConfigError("\n".join(f"{each.name}: {each.refusal}" for each in found))
     return found
@@ -100,7 +100,11 @@ class Collector:
     """
 
     def __init__(
-        self, spark: SparkSession, described: Sequence[Described], reports: Path, limits: CollectionLimits
+        self,
+        spark: SparkSession,
+        described: Sequence[ConfiguredPipeline],
+        reports: Path,
+        limits: CollectionLimits,
     ) -> None:
         self._spark, self._described, self._reports, self._limits = spark, described, reports, limits
         self._pipelines = {each.name: Pipeline(spark, *each.loaded) for each in described if each.loaded}
@@ -161,7 +165,7 @@ class Collector:
             self._failure,
         )
 
-    def _view(self, described: Described, now: datetime) -> PipelineView:
+    def _view(self, described: ConfiguredPipeline, now: datetime) -> PipelineView:
         name = described.name
         if described.loaded is None:
             return PipelineView(name, described.refusal)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pipelines.config.commands import command
 from pipelines.config.streams import STREAMS
-from pipelines.lag.causes import diagnose
+from pipelines.lag.causes import find_cause
 from pipelines.lag.diagnosis import Diagnosis
 from pipelines.lag.stage_facts import StageFacts
 from pipelines.lag.stages import stages
@@ -34,7 +34,7 @@ def lag(pipeline: Pipeline) -> list[StageLag]:
         SourceError: Ingest's checkpoint was reset, and bronze has offsets that Kafka has not.
         InfrastructureError: The cluster does not answer.
     """
-    return [StageLag(each, diagnose(each), _start(pipeline, each)) for each in stages(pipeline)]
+    return [StageLag(each, find_cause(each), _start(pipeline, each)) for each in stages(pipeline)]
 
 
 def _start(pipeline: Pipeline, facts: StageFacts) -> str:

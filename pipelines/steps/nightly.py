@@ -14,6 +14,7 @@ from pipelines.audit.integrity_checks import fail_together
 from pipelines.audit.rebuild_diff import Changes, changes_by_day, days_with_added_rows, moved_days
 from pipelines.config.clusters import retired
 from pipelines.contracts.event_days import Span
+from pipelines.delta.clocks import require_same_clock
 from pipelines.delta.epochs import Commit, Stamp
 from pipelines.delta.event_tables import ensure_batch, events_schema
 from pipelines.delta.fenced_commits import commits_since, restore_fenced
@@ -35,6 +36,7 @@ from pipelines.ledger.certifications import (
 from pipelines.ledger.forgotten_places import require_forgotten, times_remembered
 from pipelines.ledger.kept_values import delete_if_forgotten
 from pipelines.ledger.leases import Lease, lease
+from pipelines.ledger.ops_tables import CERTIFICATIONS
 from pipelines.ledger.replayed_records import judge_again
 from pipelines.ledger.retention_properties import first_complete_day, require_complete_days
 from pipelines.ledger.runs import RunRecorder, Step
@@ -124,7 +126,10 @@ class _Tables:
     def hold(self) -> Iterator[Lease]:
         """Hold the pipeline's lease, and record the steps at the end."""
         self._steps = RunRecorder(self.pipeline, self.run_id, list(self.requested_days))
+        began = datetime.now(UTC)
         with lease(self.pipeline, self.run_id) as self._lease:
+            # To take the lease was a commit to the verdicts.
+            require_same_clock(self.pipeline, CERTIFICATIONS.path(self.pipeline), began)
             try:
                 yield self._lease
             finally:

@@ -20,7 +20,7 @@ from pipelines.config.model import PipelineConfig
 from pipelines.contracts.event_days import around
 from pipelines.delta.event_tables import require_same_days
 from pipelines.delta.tables import conform
-from pipelines.delta.time_travel import bytes_of, read_kept
+from pipelines.delta.time_travel import day_bytes, read_kept
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.fault_points import Point, reach
 from pipelines.ledger.certifications import (
@@ -224,7 +224,7 @@ class _Day:
                 f" rebuild it: {rebuild}"
             )
         settings = settings_of(self.pipeline.config)
-        size = bytes_of(self.pipeline.spark, self.pipeline.table("batch"), version, [day])
+        size = day_bytes(self.pipeline.spark, self.pipeline.table("batch"), version, [day])
         parts = -(-max(size, 1) // settings.max_bytes)
         outgoing = rows.withColumn(CORRECTION, F.lit(_WHOLE_DAY))
         if settled is None and (before.count or self.left):

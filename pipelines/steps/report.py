@@ -121,7 +121,7 @@ def _decided(
             verdict=_verdict(verdict, checks),
             flow=flow_of(verdict, _in_speed(pipeline, day)),
             duplicates_by_hour=profile.by_hour(events, rows, contract, day),
-            lateness=document.lateness(profile.lateness(events, contract)),
+            lateness=document.lateness_buckets(profile.lateness_counts(events, contract)),
             quarantine=profile.quarantine_reasons(
                 index.reasons(),
                 invalid(decoded, contract),
@@ -132,7 +132,7 @@ def _decided(
             conflict_samples=conflicts.samples(events, contract, pipeline.config.audit.examples)
             if verdict.conflicts
             else (),
-            layer_differences=document.layer_differences(samples_of(pipeline, verdict.day, verdict.run_id)),
+            layer_differences=document.grouped_differences(samples_of(pipeline, verdict.day, verdict.run_id)),
             checks=checks,
             trend=trend,
             history=verdict_history.past_verdicts(verdicts, day),

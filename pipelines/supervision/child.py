@@ -89,9 +89,17 @@ class Child:
                 (self._process.stderr, STANDARD_ERROR),
             )
         ]
-        for each in self._printing:
-            each.start()
-        threading.Thread(target=self._wait, args=(at_end,), daemon=True).start()
+        try:
+            for each in (*self._printing, threading.Thread(target=self._wait, args=(at_end,), daemon=True)):
+                each.start()
+        except RuntimeError as error:
+            # Nobody would see it end.
+            self.kill()
+            self._process.wait()
+            raise InfrastructureError(
+                f"{self.name}: {error}; it was stopped again. Check the number of threads and processes that"
+                " this machine, or the container, allows"
+            ) from None
 
     @property
     def pid(self) -> int:

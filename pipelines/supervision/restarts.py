@@ -104,7 +104,9 @@ class GivenUp:
 Decision = Restart | Stopped | GivenUp
 
 
-def decide(policy: RestartPolicy, history: RestartHistory, ended: StreamExit, chance: float) -> Decision:
+def decide_restart(
+    policy: RestartPolicy, history: RestartHistory, ended: StreamExit, chance: float
+) -> Decision:
     """Decide what becomes of a stream that has ended without being asked to.
 
     Args:

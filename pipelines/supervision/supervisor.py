@@ -20,7 +20,7 @@ from pipelines.supervision.restarts import (
     RestartPolicy,
     Stopped,
     StreamExit,
-    decide,
+    decide_restart,
 )
 
 _STOP_WITHIN_S: Final = 120.0
@@ -141,7 +141,7 @@ class Supervisor:
     def _take_end(self, stream: _Stream, ended: _Ended) -> None:
         stream.child = None
         name, said = stream.program.name, ended.child.last_error.text if ended.child else None
-        decision = decide(self.policy, stream.history, ended.exit, self.chance())
+        decision = decide_restart(self.policy, stream.history, ended.exit, self.chance())
         match decision:
             case Restart():
                 stream.history, stream.restarts = decision.history, stream.restarts + 1

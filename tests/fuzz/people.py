@@ -16,10 +16,10 @@ import yaml
 from hypothesis import strategies as st
 from pydantic import BaseModel, SecretStr
 
-from pipelines.cli.backfill import span_of
+from pipelines.cli.backfill import parse_span
 from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
-from pipelines.config.values import bytes_of
+from pipelines.config.values import parse_bytes
 from pipelines.console.site import Desk
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.descriptions import descriptions_of
@@ -188,7 +188,7 @@ def _use(config: PipelineConfig) -> None:
     assert config.backfill_kafka.options["client.id"]
     assert config.speed.eviction_slack <= config.speed.watermark_delay
     assert config.publish is None or 0 < config.publish.max_bytes < 2**63
-    assert bytes_of(config.speed.max_bytes_per_trigger or "1b") < 2**63
+    assert parse_bytes(config.speed.max_bytes_per_trigger or "1b") < 2**63
     for words in (
         config.kafka.options,
         config.spark.conf,
@@ -295,7 +295,7 @@ def check_span(raw: bytes) -> None:
     words = [word or None for word in raw.decode("utf-8", "surrogateescape").split("|")]
     since, until, *offsets = [*words, None, None][: max(len(words), 2)]
     try:
-        span = span_of(since, until, tuple(filter(None, offsets)))
+        span = parse_span(since, until, tuple(filter(None, offsets)))
     except click.UsageError as refusal:
         require_told(ConfigError(refusal.message), "--from", "--to", "--offsets")
         return

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from pipelines.errors import SourceError
+from pipelines.kafka.backlog import backlog
 from pipelines.kafka.source import envelopes_between
 from pipelines.ledger.leases import lease
 from pipelines.nightly.seal import seal
@@ -46,8 +47,12 @@ def test_a_timestamp_that_spark_cannot_hold_stops_nothing(
     lake = make_lake(*settings, "batch.seal_by=kafka", "kafka.max_offsets_per_trigger=1000")
     send(broker, name, GOOD)
     ingest(lake.pipeline, once=True)
-    sent = (10**18, 2**63 - 1, LAST_MS, GOOD)
-    send(broker, name, *sent)
+    sent = (LAST_MS, 10**18, 2**63 - 1, GOOD)
+    send(broker, name, *sent[:1])
+    # Dates of Python end with the year 9999.
+    behind = backlog(lake.pipeline).partitions[0]
+    assert (behind.unread, behind.first_at) == (1, None)
+    send(broker, name, *sent[1:])
 
     # Each of these asks Kafka for the records.
     with (

@@ -102,6 +102,11 @@ SITUATIONS = (
         (stream("healthy", "1x20 stale", FIRST), stream("trigger_interval_seconds", "10x20 stale", FIRST)),
     ),
     Situation("OncelakeStreamRestarts", (stream("started_timestamp_seconds", "0+300x90"),)),
+    Situation(
+        "OncelakeStreamRepeats",
+        (stream("started_timestamp_seconds", "0x15 900x15 1800x15 2700x15 3600x30"),),
+        ("oncelake_stream_micro_batches_total",),
+    ),
     Situation("OncelakeStreamSlow", (stream("last_micro_batch_seconds", "31x90"),)),
     Situation("OncelakeStreamCollectsGarbage", (stream("gc_seconds", "2x90"),)),
     Situation("OncelakeStreamSpills", (stream("spilled_bytes", "100000000x90"),)),
@@ -125,6 +130,11 @@ SITUATIONS = (
     Situation(
         "OncelakeDayNotCertified",
         (night("certified_day_timestamp_seconds", f"{-60 * 3600}x90"),),
+    ),
+    # Nothing writes the figures any more.
+    Situation(
+        "OncelakeDayNotCertified",
+        (night("certified_day_timestamp_seconds", f"{-60 * 3600}x2 stale"),),
     ),
     Situation(
         "OncelakeNothingCertified",

@@ -10,7 +10,7 @@ from typing import Any, Final
 import yaml
 
 from pipelines.deployment.databricks import Clusters, databricks_files
-from pipelines.deployment.deployment_model import Described, describe
+from pipelines.deployment.deployment_model import PipelineDeployment, load_deployment
 from pipelines.deployment.files import DeploymentFile
 from pipelines.deployment.keda import Workers, keda_files
 from pipelines.deployment.kubernetes import kubernetes_files
@@ -36,7 +36,7 @@ spark:
 """
 
 
-def described(folder: Path | None = None, more: str = "", name: str = "flights") -> Described:
+def described(folder: Path | None = None, more: str = "", name: str = "flights") -> PipelineDeployment:
     """A pipeline of `conf/prod`, with more settings in a copy of it in a folder."""
     conf = Path("conf")
     if folder is not None:
@@ -48,10 +48,10 @@ def described(folder: Path | None = None, more: str = "", name: str = "flights")
         file = conf / "prod/pipelines" / f"{name}.yml"
         merged = yaml.safe_load(file.read_text()) | (yaml.safe_load(more) or {})
         file.write_text(yaml.safe_dump(merged))
-    return describe(name, env="prod", conf_dir=conf, contracts_dir=Path("data_contracts"))
+    return load_deployment(name, env="prod", conf_dir=conf, contracts_dir=Path("data_contracts"))
 
 
-def all_files(of: Described) -> Mapping[str, list[DeploymentFile]]:
+def all_files(of: PipelineDeployment) -> Mapping[str, list[DeploymentFile]]:
     """The files of a pipeline for each target."""
     pods = Pods(of, Place())
     return {
@@ -68,17 +68,17 @@ def all_files(of: Described) -> Mapping[str, list[DeploymentFile]]:
 
 
 # Dumping and loading YAML takes seconds.
-_READ: Final[dict[int, tuple[Described, list[dict[str, Any]]]]] = {}
+_READ: Final[dict[int, tuple[PipelineDeployment, list[dict[str, Any]]]]] = {}
 
 
-def documents(of: Described) -> list[dict[str, Any]]:
+def documents(of: PipelineDeployment) -> list[dict[str, Any]]:
     """What the files of a pipeline in YAML and JSON say."""
     if id(of) not in _READ:
         _READ[id(of)] = of, [*_documents(of)]
     return _READ[id(of)][1]
 
 
-def _documents(of: Described) -> Iterator[dict[str, Any]]:
+def _documents(of: PipelineDeployment) -> Iterator[dict[str, Any]]:
     for files in all_files(of).values():
         for each in files:
             if each.name.endswith(".yaml"):

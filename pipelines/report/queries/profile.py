@@ -49,7 +49,7 @@ def by_hour(events: DataFrame, rows: DataFrame, contract: DataContract, day: dat
     )
 
 
-def lateness(events: DataFrame, contract: DataContract) -> tuple[LatenessCount, ...]:
+def lateness_counts(events: DataFrame, contract: DataContract) -> tuple[LatenessCount, ...]:
     """Return how long after their event time the records of a day were sent: a histogram."""
     late_s = F.col("_kafka_timestamp").cast("double") - F.col(contract.event_time).cast("double")
     bucket: Column = F.lit(len(_BOUNDS) - 1)

@@ -44,7 +44,7 @@ _RANGES: Final[dict[float | None, str]] = {
 """Ranges of lateness, by their upper bound in seconds."""
 
 
-def layer_differences(samples: Iterable[LayerSample]) -> tuple[LayerDifferences, ...]:
+def grouped_differences(samples: Iterable[LayerSample]) -> tuple[LayerDifferences, ...]:
     """Group samples by their class, what is unexplained first, and say what each class and sample means.
 
     Args:
@@ -88,7 +88,7 @@ def _reason(sample: LayerSample) -> str:
             return f"the batch layer's was read from Kafka at {sample.ingested_at} UTC"
 
 
-def lateness(counts: Iterable[LatenessCount]) -> tuple[LatenessBucket, ...]:
+def lateness_buckets(counts: Iterable[LatenessCount]) -> tuple[LatenessBucket, ...]:
     """Name the ranges of a histogram of lateness."""
     return tuple(
         LatenessBucket(

@@ -96,7 +96,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Folder:
+class ReportFolder:
     """The reports of a folder.
 
     Attributes:
@@ -127,7 +127,7 @@ class Month:
     states: Mapping[DayStatus, int]
 
 
-def entries(out: Path) -> Folder:
+def entries(out: Path) -> ReportFolder:
     """Read the reports of a folder.
 
     Args:
@@ -149,10 +149,10 @@ def entries(out: Path) -> Folder:
         else:
             unread.append(path.name)
     readable.sort(key=lambda entry: (entry.report.pipeline, -entry.report.day.toordinal()))
-    return Folder(tuple(readable), tuple(unread))
+    return ReportFolder(tuple(readable), tuple(unread))
 
 
-def render_index(folder: Folder) -> str:
+def render_index(folder: ReportFolder) -> str:
     """Render the index as one HTML page that needs nothing but itself, and links to the reports beside it.
 
     Args:

@@ -173,6 +173,16 @@ def test_bronze_that_has_not_come_as_far_is_an_untrusted_source(lake: Lake) -> N
         run(lake, TWO)
 
 
+def test_a_clock_that_is_ahead_of_the_store_certifies_nothing(lake: Lake) -> None:
+    lake.ingest([on(1, 1), on(3, 3)])
+    # As if the clock was an hour ahead of what is tolerated.
+    strict = lake.config.ingest.model_copy(update={"max_clock_behind": timedelta(hours=-1)})
+    lake.config = lake.config.model_copy(update={"ingest": strict})
+    with pytest.raises(InfrastructureError, match="the clock of this machine is ahead"):
+        run(lake, ONE)
+    assert not verdicts(lake.pipeline)
+
+
 def test_only_days_that_are_over_can_be_rebuilt(small: Any) -> None:
     today = datetime.now(small.zone).date()
     assert past_days(small, None, None) == (today - timedelta(days=1),) * 2

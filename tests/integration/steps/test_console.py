@@ -12,7 +12,7 @@ import pytest
 from pipelines.console.concerns import concerns
 from pipelines.console.view import LakeView, PipelineView
 from pipelines.contracts.contract import DataContract
-from pipelines.steps.console import CollectionLimits, Collector, Described
+from pipelines.steps.console import CollectionLimits, Collector, ConfiguredPipeline
 from pipelines.steps.ingest import ingest
 from pipelines.steps.speed import speed
 from tests.support.certified_days import rebuild
@@ -92,9 +92,9 @@ def test_all_is_collected_and_nothing_is_changed_and_old_figures_outlive_a_failu
         }
     )
     described = [
-        Described("flights", (lake.config, lake.contract)),
-        Described("gone", (gone, lake.contract)),
-        Described("refused", refusal="conf/base/pipelines/refused.yml: no topic"),
+        ConfiguredPipeline("flights", (lake.config, lake.contract)),
+        ConfiguredPipeline("gone", (gone, lake.contract)),
+        ConfiguredPipeline("refused", refusal="conf/base/pipelines/refused.yml: no topic"),
     ]
     before = files_of(lake.config.root)
     collector = Collector(lake.spark, described, reports, LIMITS)

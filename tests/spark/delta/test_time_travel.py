@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.delta.time_travel import bytes_of, read_kept
+from pipelines.delta.time_travel import day_bytes, read_kept
 
 DAY = date(2013, 1, 1)
 
@@ -22,7 +22,7 @@ def test_files_are_found_whatever_their_folder_is_called(
     assert kept is not None
     (file,) = (table / "_event_date=2013-01-01").glob("*.parquet")
     assert [row.n for row in kept.collect()] == [1]
-    assert bytes_of(spark, str(table), 0, [DAY]) == file.stat().st_size
+    assert day_bytes(spark, str(table), 0, [DAY]) == file.stat().st_size
     file.unlink()
     assert read_kept(spark, str(table), 0, [DAY]) is None
     # Of a day nothing but its own files is asked for.

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import click
 import pytest
 
-from pipelines.cli.backfill import span_of, summary_of, told
+from pipelines.cli.backfill import parse_span, summary_of, told
 from pipelines.config.loader import load_config
 from pipelines.errors import ConfigError
 from pipelines.kafka.backfill_plan import BackfillSpan, PartitionPlan
@@ -19,14 +19,14 @@ HALF = BackfillProgress(done=500, total=1_000, records=498, elapsed_s=12.0)
 
 
 def test_times_are_utc_unless_they_say_otherwise() -> None:
-    assert span_of("2013-01-01", "2013-01-02T06:00:00-05:00", ()) == BackfillSpan(
+    assert parse_span("2013-01-01", "2013-01-02T06:00:00-05:00", ()) == BackfillSpan(
         datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 2, 6, tzinfo=timezone(timedelta(hours=-5)))
     )
-    assert span_of(None, "2013-01-01T00:00:00Z", ()).until == datetime(2013, 1, 1, tzinfo=UTC)
+    assert parse_span(None, "2013-01-01T00:00:00Z", ()).until == datetime(2013, 1, 1, tzinfo=UTC)
 
 
 def test_offsets_are_written_as_reconcile_prints_them() -> None:
-    asked = span_of(None, None, ("0:100..199", "2:7"))
+    asked = parse_span(None, None, ("0:100..199", "2:7"))
     assert asked == BackfillSpan(offsets={0: range(100, 200), 2: range(7, 8)})
 
 
@@ -46,7 +46,7 @@ def test_contradictory_backfill_options_are_refused(
     since: str | None, until: str | None, offsets: tuple[str, ...], said: str
 ) -> None:
     with pytest.raises(click.UsageError, match=said):
-        span_of(since, until, offsets)
+        parse_span(since, until, offsets)
 
 
 def test_progress_is_an_object_or_a_line_with_an_estimate(

@@ -36,7 +36,7 @@ from pipelines.ledger.layer_samples import LayerDifference
 from pipelines.lineage.offset_comparison import BronzeOffsets, OffsetDifference
 from pipelines.lineage.searches import Searched
 from pipelines.nightly.rebuild_plan import Due
-from pipelines.nightly.verdicts import NightResult, Run, decide, night_result
+from pipelines.nightly.verdicts import NightResult, Run, decide_days, night_result
 from pipelines.racks.advice import advise, crossing
 from pipelines.racks.reassignment import reassignment, spread
 from pipelines.racks.topology import Partition, TopicReplicas
@@ -79,7 +79,7 @@ def night() -> NightResult:
     audit = Audit(checks, BronzeFacts(20, 2, 2, of_days), rows, late, 0.1)
     left = date(2012, 12, 30), date(2012, 12, 31)
     due = Due({ONE: "late", TWO: "missed", THREE: "asked"}, {ONE: 1, left[0]: 1}, [left[1]])
-    decided = decide(run, audit, due, Certified(2, (ONE,)), {ONE: Changes(1_000, 0, 2)})
+    decided = decide_days(run, audit, due, Certified(2, (ONE,)), {ONE: Changes(1_000, 0, 2)})
     return night_result(run, audit, decided, due)
 
 

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.cli.supervisor import summary_of
+from pipelines.cli.supervisor import Alarms, summary_of
+from pipelines.config.loader import load_config
+from pipelines.config.model import NotifyConfig
 from pipelines.supervision.output import ProgramName
 from pipelines.supervision.supervisor import StreamOutcome
+from testbed.waiting import wait_until
 
 pytestmark = pytest.mark.patient
 
@@ -39,6 +42,44 @@ def test_hooks_learn_at_once_of_a_stream_that_is_given_up(tmp_path: Path) -> Non
     hook = json.loads(told.read_text())
     assert (hook["job"], hook["pipeline"], hook["stream"]) == ("run", "flights", "speed")
     assert "logStore" in hook["error"]
+
+
+def test_a_hook_that_fails_is_called_again_until_it_is_reached(tmp_path: Path) -> None:
+    told, tries = tmp_path / "told", tmp_path / "tries"
+    hook = f"echo >> {tries}; [ $(wc -l < {tries}) -ge 3 ] || exit 1; cat > {told}.new; mv {told}.new {told}"
+    config = load_config("flights", environ={}, settings=[])
+    config = config.model_copy(update={"notify": NotifyConfig(command=("sh", "-c", hook))})
+    alarms = Alarms({"flights": config}, "local", again_s=0.01)
+    alarms.tell(StreamOutcome(ProgramName("flights", "ingest"), "failed", 1, 15, "no broker"))
+    wait_until(told.exists, "the hook is reached")
+    alarms.wait()
+    assert (json.loads(told.read_text())["error"], tries.read_text().count("\n")) == ("no broker", 3)
+
+
+@pytest.mark.parametrize("answers", [False, True])
+def test_a_pipeline_whose_configuration_gives_no_answer_is_asked_again_and_never_run_in_part(
+    tmp_path: Path, *, answers: bool
+) -> None:
+    conf, asked = shutil.copytree("conf", tmp_path / "conf"), tmp_path / "asked"
+    secret = tmp_path / "secret.sh"
+    # The other pipeline is refused when its stream starts: its log store would lose commits.
+    secret.write_text(f"mkdir {asked} 2>/dev/null && exit 1\n{'echo told' if answers else 'exit 1'}\n")
+    with (conf / "base/pipelines/weather.yml").open("a") as weather:
+        weather.write(f"notify:\n  command: [sh, '${{command:sh {secret}}}']\n")
+    words = ["--all", "--streams", "speed", "--set", "lake.root=s3a://no-log-store/lake"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pipelines.cli", "run", *words, "--conf-dir", conf, "--log-format", "json"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    *lines, summary = (json.loads(line) for line in done.stdout.splitlines())
+    errors = {stream["pipeline"]: stream["error"] for stream in summary["streams"]}
+    assert done.returncode == 2
+    assert ("logStore" in errors["flights"], "logStore" in errors["weather"]) == (True, answers)
+    assert {line["pipeline"] for line in lines if "job" in line} == {"flights", *(["weather"] * answers)}
+    assert ("weather: its streams are not started" in done.stderr) is not answers
 
 
 def test_each_cluster_has_an_ingest_of_its_own_but_a_retired_one() -> None:

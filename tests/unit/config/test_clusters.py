@@ -10,6 +10,7 @@ from pipelines.config.commands import command
 from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
 from pipelines.config.taken_risks import taken
+from pipelines.delta.stream_check import reset_command
 from pipelines.errors import ConfigError
 
 EU = "kafka.clusters.eu.bootstrap_servers=eu:9092"
@@ -46,6 +47,10 @@ def test_a_further_cluster_has_names_of_its_own() -> None:
         "oncelake ingest_stream --pipeline flights --cluster eu --once"
     )
     assert command(eu, "nightly_batch") == "oncelake nightly_batch --pipeline flights"
+    assert [reset_command(eu, "ingest"), reset_command(eu, "speed")] == [
+        "oncelake checkpoint reset --pipeline flights --cluster eu --query ingest",
+        "oncelake checkpoint reset --pipeline flights --query speed",
+    ]
 
 
 def test_what_a_cluster_leaves_out_is_as_in_kafka_but_for_options_and_secrets() -> None:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from pipelines.cli.app import oncelake
 from pipelines.config.loader import load_config
-from pipelines.deployment.deployment_model import Described, describe
+from pipelines.deployment.deployment_model import PipelineDeployment, load_deployment
 from pipelines.deployment.files import yaml_file
 from pipelines.deployment.kubernetes import kubernetes_files
 from pipelines.deployment.pods import Place, Pods
@@ -36,13 +36,13 @@ VARIABLES = ("HOOK", "KAFKA_JAAS_CONFIG", "PASSWORD", "REGISTRY", "SERVERS")
 
 
 @pytest.fixture(scope="module")
-def plain() -> Described:
+def plain() -> PipelineDeployment:
     """The pipeline of `conf/prod`."""
     return described()
 
 
 @pytest.fixture(scope="module")
-def everything(tmp_path_factory: pytest.TempPathFactory) -> Described:
+def everything(tmp_path_factory: pytest.TempPathFactory) -> PipelineDeployment:
     """A pipeline that uses all that there is."""
     return described(tmp_path_factory.mktemp("everything"), EVERYTHING)
 
@@ -51,7 +51,7 @@ def schema(kind: str) -> Any:
     return json.loads((FOLDER / f"{kind}.json").read_text())
 
 
-def of_kind(of: Described, kind: str) -> list[dict[str, Any]]:
+def of_kind(of: PipelineDeployment, kind: str) -> list[dict[str, Any]]:
     return [each for each in documents(of) if kind_of(each) == kind]
 
 
@@ -72,7 +72,7 @@ def test_published_schemas_take_all_documents(which: str, request: pytest.Fixtur
 
 
 @pytest.mark.parametrize("kind", sorted(path.stem for path in FOLDER.glob("*.json")))
-def test_published_schemas_refuse_a_name_that_is_mistaken(kind: str, everything: Described) -> None:
+def test_published_schemas_refuse_a_name_that_is_mistaken(kind: str, everything: PipelineDeployment) -> None:
     document = of_kind(everything, kind)[0]
     mistaken = copy.deepcopy(document)
     place = mistaken.get("spec", mistaken)
@@ -83,7 +83,7 @@ def test_published_schemas_refuse_a_name_that_is_mistaken(kind: str, everything:
 
 
 def test_files_are_the_same_each_time_and_in_each_environment(
-    everything: Described, monkeypatch: pytest.MonkeyPatch
+    everything: PipelineDeployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = all_files(everything)
     for name in (*VARIABLES, "KAFKA_BOOTSTRAP_SERVERS"):
@@ -95,7 +95,7 @@ def test_files_are_the_same_each_time_and_in_each_environment(
     assert "localhost" not in text
 
 
-def test_values_of_variables_are_never_in_the_files(everything: Described) -> None:
+def test_values_of_variables_are_never_in_the_files(everything: PipelineDeployment) -> None:
     assert everything.variables == VARIABLES
     for files in all_files(everything).values():
         for each in files:
@@ -185,7 +185,7 @@ def test_a_number_of_executors_that_is_none_is_refused(tmp_path: Path) -> None:
         all_files(of)
 
 
-def test_each_container_has_each_variable_by_its_secret(everything: Described) -> None:
+def test_each_container_has_each_variable_by_its_secret(everything: PipelineDeployment) -> None:
     for document in documents(everything):
         for container in containers(document):
             named = {each["name"]: each for each in container["env"]}
@@ -211,7 +211,7 @@ def require_taken(job: str, words: list[str]) -> None:
         assert context.params["env"] == "prod"
 
 
-def test_jobs_take_their_command_lines(everything: Described) -> None:
+def test_jobs_take_their_command_lines(everything: PipelineDeployment) -> None:
     started = [
         (each["command"][1], each["args"])
         for document in documents(everything)
@@ -235,7 +235,9 @@ def test_jobs_take_their_command_lines(everything: Described) -> None:
         require_taken(job, words)
 
 
-def test_the_map_of_a_pod_is_the_configuration_that_was_read(everything: Described, tmp_path: Path) -> None:
+def test_the_map_of_a_pod_is_the_configuration_that_was_read(
+    everything: PipelineDeployment, tmp_path: Path
+) -> None:
     (data,) = (each["data"] for each in of_kind(everything, "ConfigMap")[:1])
     pod = of_kind(everything, "StatefulSet")[0]["spec"]["template"]["spec"]
     for item in pod["volumes"][0]["configMap"]["items"]:
@@ -249,13 +251,13 @@ def test_the_map_of_a_pod_is_the_configuration_that_was_read(everything: Describ
     )
     assert mounted.publish is not None
     assert original.publish is None
-    again = describe(
+    again = load_deployment(
         "flights", env="prod", conf_dir=tmp_path / "conf", contracts_dir=tmp_path / "data_contracts"
     )
     assert (again.config, again.digest()) == (everything.config, everything.digest())
 
 
-def test_no_stream_is_ever_started_twice(everything: Described) -> None:
+def test_no_stream_is_ever_started_twice(everything: PipelineDeployment) -> None:
     assert [each["spec"]["replicas"] for each in of_kind(everything, "StatefulSet")] == [1, 1, 1]
     (job,) = of_kind(everything, "ScaledJob")
     assert (job["spec"]["minReplicaCount"], job["spec"]["maxReplicaCount"]) == (0, 1)
@@ -264,7 +266,7 @@ def test_no_stream_is_ever_started_twice(everything: Described) -> None:
 
 
 def test_a_pod_has_its_zone_where_the_configuration_wants_racks(
-    plain: Described, everything: Described
+    plain: PipelineDeployment, everything: PipelineDeployment
 ) -> None:
     assert not any("topology" in text for each in documents(plain) for text in strings(each))
     environment = containers(of_kind(everything, "StatefulSet")[0])[0]["env"]
@@ -276,7 +278,9 @@ def test_a_pod_has_its_zone_where_the_configuration_wants_racks(
     assert spec["executor"]["env"] == environment[-2:]
 
 
-def test_streams_are_probed_where_they_answer(plain: Described, everything: Described) -> None:
+def test_streams_are_probed_where_they_answer(
+    plain: PipelineDeployment, everything: PipelineDeployment
+) -> None:
     probes = [containers(each)[0].get("livenessProbe") for each in of_kind(everything, "StatefulSet")]
     # Not at /healthz, which is bad during a long task: killed, the stream would begin it anew, for ever.
     asked = [(each["httpGet"]["path"], each["httpGet"]["port"]) for each in probes if each]
@@ -284,7 +288,7 @@ def test_streams_are_probed_where_they_answer(plain: Described, everything: Desc
     assert all("livenessProbe" not in containers(each)[0] for each in of_kind(plain, "StatefulSet"))
 
 
-def test_the_network_is_open_where_the_configuration_connects_to(plain: Described) -> None:
+def test_the_network_is_open_where_the_configuration_connects_to(plain: PipelineDeployment) -> None:
     (policy,) = of_kind(plain, "NetworkPolicy")[:1]
     ports = {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"] if "to" not in rule}
     assert ports == {53, 443, 9093}
@@ -309,14 +313,14 @@ def test_the_night_begins_when_its_day_is_over_and_upkeep_at_another_time(tmp_pa
     assert [each["quartz_cron_expression"] for each in quartz] == ["0 0 4 * * ?", "0 0 16 * * ?"]
 
 
-def test_executors_of_ingest_are_not_more_than_partitions(everything: Described) -> None:
+def test_executors_of_ingest_are_not_more_than_partitions(everything: PipelineDeployment) -> None:
     most = [
         each["spec"]["dynamicAllocation"]["maxExecutors"] for each in of_kind(everything, "SparkApplication")
     ]
     assert most == [6, 40, 40]
 
 
-def test_the_dag_compiles_and_names_the_pipeline(everything: Described) -> None:
+def test_the_dag_compiles_and_names_the_pipeline(everything: PipelineDeployment) -> None:
     (file,) = all_files(everything)["airflow"]
     values = {
         node.targets[0].id: ast.unparse(node.value)
@@ -330,7 +334,7 @@ def test_the_dag_compiles_and_names_the_pipeline(everything: Described) -> None:
     assert "_pipelines" not in file.text
 
 
-def test_units_name_the_environment_and_the_time(everything: Described) -> None:
+def test_units_name_the_environment_and_the_time(everything: PipelineDeployment) -> None:
     config = everything.config.model_copy(update={"env": "staging"})
     units = {each.name: each.text for each in all_files(replace(everything, config=config))["systemd"]}
     named = [word for text in units.values() for word in re.findall(r"--env (\S+)", text)]
@@ -344,7 +348,9 @@ def test_units_name_the_environment_and_the_time(everything: Described) -> None:
     assert timer["Timer"]["OnCalendar"] == "*-*-* 01:30:00 America/New_York"
 
 
-def test_one_service_runs_the_streams_of_several_pipelines(everything: Described, tmp_path: Path) -> None:
+def test_one_service_runs_the_streams_of_several_pipelines(
+    everything: PipelineDeployment, tmp_path: Path
+) -> None:
     other = described(tmp_path, name="orders")
     files = systemd_files(everything, "/srv/oncelake", [other, everything])
     units = {each.name: each.text for each in files}
@@ -360,12 +366,14 @@ def test_one_service_runs_the_streams_of_several_pipelines(everything: Described
     assert service["Unit"]["Description"] == "Oncelake: streams of flights, orders"
 
 
-def test_the_crontab_of_flights_is_the_one_of_deploy(plain: Described) -> None:
+def test_the_crontab_of_flights_is_the_one_of_deploy(plain: PipelineDeployment) -> None:
     (file,) = all_files(plain)["cron"]
     assert (file.name, file.text) == ("oncelake-flights", Path("deploy/cron/oncelake-pipeline").read_text())
 
 
-def test_a_crontab_leaves_it_to_the_hooks_to_say_that_a_stream_is_behind(everything: Described) -> None:
+def test_a_crontab_leaves_it_to_the_hooks_to_say_that_a_stream_is_behind(
+    everything: PipelineDeployment,
+) -> None:
     (file,) = all_files(everything)["cron"]
     *_, lag = (line for line in file.text.splitlines() if re.match(r"[*\d]", line))
     words = re.search(r"bin/oncelake (lag .*?) > ", lag)
@@ -389,7 +397,7 @@ def test_a_crontab_begins_its_nights_when_the_day_is_over_in_summer_and_in_winte
     zone: str, nightly: str, maintain: str, tmp_path: Path
 ) -> None:
     of = described(tmp_path, name="a.Flight")
-    there = Described(of.config, replace(of.contract, day_time_zone=zone), of.raw, of.files)
+    there = PipelineDeployment(of.config, replace(of.contract, day_time_zone=zone), of.raw, of.files)
     (file,) = cron_files(there, "/srv/oncelake")
     assert file.name == f"oncelake-{of.slug}"
     assert f"/etc/cron.d/oncelake-{of.slug}" in file.text
@@ -401,7 +409,7 @@ def test_a_crontab_begins_its_nights_when_the_day_is_over_in_summer_and_in_winte
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
 @pytest.mark.parametrize("target", ["systemd", "systemd --one-service"])
-def test_systemd_takes_the_units(target: str, everything: Described, tmp_path: Path) -> None:
+def test_systemd_takes_the_units(target: str, everything: PipelineDeployment, tmp_path: Path) -> None:
     program = re.compile(r"^ExecStart=\S+", re.MULTILINE)
     for each in all_files(everything)[target]:
         (tmp_path / each.name).write_text(program.sub("ExecStart=/bin/true", each.text))
@@ -434,6 +442,6 @@ def test_texts_are_read_as_they_were_written(data: dict[str, str]) -> None:
 def test_a_configuration_that_is_too_large_for_a_map_is_refused(tmp_path: Path) -> None:
     of = described(tmp_path)
     (tmp_path / "conf/base/gx/expectations/flights/more.json").write_text(json.dumps(["x" * (1 << 20)]))
-    large = Described(of.config, of.contract, of.raw, {**of.files, "more": "x" * (1 << 20)})
+    large = PipelineDeployment(of.config, of.contract, of.raw, {**of.files, "more": "x" * (1 << 20)})
     with pytest.raises(ConfigError, match="1 MiB"):
         kubernetes_files(Pods(large, Place()))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pipelines.cli.app import oncelake
 from pipelines.deployment.databricks import databricks_files
-from pipelines.deployment.deployment_model import Described
+from pipelines.deployment.deployment_model import PipelineDeployment
 from pipelines.deployment.files import DeploymentFile
 from pipelines.deployment.keda import keda_files, scale_of
 from pipelines.deployment.kubernetes import kubernetes_files
@@ -44,12 +44,12 @@ INGESTS = [[], ["--cluster", "eu"]]
 
 
 @pytest.fixture(scope="module")
-def several(tmp_path_factory: pytest.TempPathFactory) -> Described:
+def several(tmp_path_factory: pytest.TempPathFactory) -> PipelineDeployment:
     """A pipeline with two clusters, and a third one that is lost."""
     return described(tmp_path_factory.mktemp("several"), SEVERAL)
 
 
-def files_of(of: Described) -> dict[str, list[DeploymentFile]]:
+def files_of(of: PipelineDeployment) -> dict[str, list[DeploymentFile]]:
     pods = Pods(of, Place())
     return {
         "kubernetes": kubernetes_files(pods),
@@ -73,7 +73,7 @@ def cluster_in(words: Sequence[str]) -> list[str]:
     return [*words[words.index("--cluster") :][:2]] if "--cluster" in words else []
 
 
-def test_published_schemas_take_the_files(several: Described) -> None:
+def test_published_schemas_take_the_files(several: PipelineDeployment) -> None:
     files = files_of(several)
     del files["systemd"]
     for each in (document for of_target in files.values() for document in parsed(of_target)):
@@ -82,7 +82,7 @@ def test_published_schemas_take_the_files(several: Described) -> None:
         assert list(unchecked(schema, each)) == []
 
 
-def test_there_is_an_ingest_for_each_cluster_that_is_not_retired(several: Described) -> None:
+def test_there_is_an_ingest_for_each_cluster_that_is_not_retired(several: PipelineDeployment) -> None:
     files = files_of(several)
     sets = [each for each in parsed(files["kubernetes"]) if each["kind"] == "StatefulSet"]
     assert [each["metadata"]["name"] for each in sets] == [
@@ -118,7 +118,7 @@ def test_there_is_an_ingest_for_each_cluster_that_is_not_retired(several: Descri
     assert not any("lost" in each.name or "9099" in each.text for each in files["systemd"])
 
 
-def test_what_runs_for_all_clusters_is_as_with_one(several: Described) -> None:
+def test_what_runs_for_all_clusters_is_as_with_one(several: PipelineDeployment) -> None:
     one = described()
     assert airflow_files(several, "/opt/oncelake") == airflow_files(one, "/opt/oncelake")
     assert cron_files(several, "/opt/oncelake") == cron_files(one, "/opt/oncelake")
@@ -126,7 +126,7 @@ def test_what_runs_for_all_clusters_is_as_with_one(several: Described) -> None:
     assert together[0] == together[1]
 
 
-def test_the_network_is_open_to_each_cluster_that_is_asked(several: Described) -> None:
+def test_the_network_is_open_to_each_cluster_that_is_asked(several: PipelineDeployment) -> None:
     (policy,) = (each for each in parsed(files_of(several)["kubernetes"]) if each["kind"] == "NetworkPolicy")
     egress = {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"] if "to" not in rule}
     assert egress == {53, 443, 9093, 9095}
@@ -134,7 +134,7 @@ def test_the_network_is_open_to_each_cluster_that_is_asked(several: Described) -
     assert ingress == {9464, 9465, 9467}
 
 
-def test_keda_has_a_trigger_for_each_cluster(several: Described) -> None:
+def test_keda_has_a_trigger_for_each_cluster(several: PipelineDeployment) -> None:
     (file,) = files_of(several)["keda"]
     *auths, scaled = parsed([file])
     first, eu = scaled["spec"]["triggers"]
@@ -151,7 +151,7 @@ def test_keda_has_a_trigger_for_each_cluster(several: Described) -> None:
     assert "each of the 2 clusters" in re.sub(r"\s*\n#\s*", " ", file.text)
 
 
-def test_runs_of_one_stream_after_the_other_are_refused(several: Described) -> None:
+def test_runs_of_one_stream_after_the_other_are_refused(several: PipelineDeployment) -> None:
     with pytest.raises(ConfigError, match="a cluster that is down would stop those of the others"):
         keda_files(Pods(several, Place()), None)
 

@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.config.streams import STREAMS, Query
 from pipelines.lag.alerts import status_of
-from pipelines.lag.causes import diagnose
+from pipelines.lag.causes import find_cause
 from pipelines.lag.diagnosis import LagCause, Symptom
 from pipelines.lag.stage_facts import PartitionLag, StageFacts, TopicHealth
 from pipelines.spark.stream_progress import (
@@ -27,7 +27,7 @@ WEEK = 7 * 86_400.0
 
 def test_a_cluster_that_does_not_answer_is_named_before_all_else() -> None:
     facts = replace(Stage(1).facts, partitions=(), health=None, unreachable="eu:9092: no answer")
-    found = diagnose(facts)
+    found = find_cause(facts)
     assert (found.cause, found.advice) == ("kafka", "restore_brokers")
     assert [dict(each.figures) for each in found.symptoms] == [{"failure": "eu:9092: no answer"}]
 
@@ -305,12 +305,12 @@ def test_the_cause_is_named_in_nineteen_of_twenty_situations(
     for seed in range(EACH):
         made = Stage(seed, stage)
         fault(made)
-        named[diagnose(made.facts).cause] += 1
+        named[find_cause(made.facts).cause] += 1
     assert named[cause] >= EACH * 0.95, named
 
 
 def cause_of(stage: Stage) -> LagCause:
-    return diagnose(stage.facts).cause
+    return find_cause(stage.facts).cause
 
 
 def test_what_stops_is_told_with_the_danger_that_kafka_deletes_what_is_unread() -> None:
@@ -318,7 +318,7 @@ def test_what_stops_is_told_with_the_danger_that_kafka_deletes_what_is_unread() 
     stage.behind(out=0)
     stage.stream(ended_at=NOW - timedelta(hours=1), failure="the disk is full")
     stage.partitions(lambda lag: replace(lag, retention_s=600.0))
-    found = diagnose(stage.facts)
+    found = find_cause(stage.facts)
     assert found.cause == "stopped"
     assert "soon_deleted" in {each.kind for each in found.symptoms}
     assert found.advice == "fix_and_start"
@@ -343,7 +343,7 @@ def test_a_long_micro_batch_of_which_tasks_end_is_not_stuck_and_nobody_is_told_t
     stage.behind(out=0)
     stage.stream(batches=(), seen_at=NOW - timedelta(seconds=20))
     stage.change(planned_at=NOW - timedelta(hours=3), usual_rate_in=None)
-    found = diagnose(stage.facts)
+    found = find_cause(stage.facts)
     assert found.cause not in ("stuck", "stopped", "none")
     assert "start" not in (found.advice or "")
 
@@ -364,7 +364,7 @@ def test_between_runs_of_a_scheduler_nothing_is_behind_and_a_late_one_is_to_be_r
     stage.partitions(lambda lag: replace(lag, behind_s=240.0))
     assert cause_of(stage) == "none"
     stage.partitions(lambda lag: replace(lag, behind_s=7_200.0))
-    found = diagnose(stage.facts)
+    found = find_cause(stage.facts)
     assert (found.cause, found.advice) == ("stopped", "start")
 
 
@@ -390,7 +390,7 @@ def test_a_scheduler_that_fails_is_told_before_kafka_deletes_what_is_unread(
 ) -> None:
     stage = Stage(1)
     once(stage, each, since, keeps)
-    found = diagnose(stage.facts)
+    found = find_cause(stage.facts)
     assert (found.cause, found.advice) == ("retention", "raise_retention")
     assert [each.kind for each in found.symptoms] == ["soon_deleted", "no_catch_up", "run_ended"]
     assert status_of(found.cause) == "bad"
@@ -399,7 +399,7 @@ def test_a_scheduler_that_fails_is_told_before_kafka_deletes_what_is_unread(
 def test_one_long_gap_between_runs_does_not_make_the_next_one_usual() -> None:
     stage = Stage(1)
     once(stage, timedelta(days=7.1), timedelta(days=5), timedelta(days=7))
-    found = diagnose(stage.facts)
+    found = find_cause(stage.facts)
     assert (found.cause, found.advice) == ("stopped", "start")
 
 
@@ -431,4 +431,4 @@ def test_the_source_of_a_table_is_not_kafka() -> None:
 
 def test_a_stage_without_the_table_that_it_reads_says_so() -> None:
     facts = StageFacts("speed", NOW, (), missing_table="bronze")
-    assert diagnose(facts).symptoms == (Symptom("no_table", {"table": "bronze"}),)
+    assert find_cause(facts).symptoms == (Symptom("no_table", {"table": "bronze"}),)

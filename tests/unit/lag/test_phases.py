@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pipelines.lag.causes import diagnose
+from pipelines.lag.causes import find_cause
 from pipelines.lag.phases import LongestPhase, longest_phase, phases_of
 from pipelines.lag.stage_facts import PartitionLag, StageFacts
 from pipelines.spark.stream_progress import (
@@ -97,7 +97,7 @@ def test_a_stage_at_its_limit_names_its_longest_phase_and_what_helps(
     batch: BatchFigures = replace(BATCH, **changes)  # type: ignore[arg-type]
     stream = StreamProgress("speed", "host", 7, AT, AT, AT, 10.0, batches=(batch,) * 5)
     lag = PartitionLag(0, 90_000, 900.0, rate_in=55.0, rate_out=50.0)
-    found = diagnose(StageFacts("speed", AT, (lag,), stream))
+    found = find_cause(StageFacts("speed", AT, (lag,), stream))
     assert (found.cause, found.symptoms[-1].figures["phase"], found.advice) == ("slow", phase, advice)
 
 

@@ -14,7 +14,7 @@ from pipelines.supervision.restarts import (
     RestartPolicy,
     Stopped,
     StreamExit,
-    decide,
+    decide_restart,
 )
 
 POLICIES = st.builds(
@@ -40,7 +40,7 @@ def life(
     at, history, told = 0.0, RestartHistory(), list[tuple[float, Decision]]()
     for seconds in runs:
         ended = StreamExit(code, at, at + seconds)
-        decision = decide(policy, history, ended, chance)
+        decision = decide_restart(policy, history, ended, chance)
         told.append((ended.ended_s, decision))
         if not isinstance(decision, Restart):
             break
@@ -88,7 +88,7 @@ def test_chance_only_shortens_a_pause_and_by_its_share_at_most(
 ) -> None:
     ended = StreamExit(1, 0, 1)
     for chance in chances:
-        decision = decide(RestartPolicy(1, jitter=policy.jitter), RestartHistory(), ended, chance)
+        decision = decide_restart(RestartPolicy(1, jitter=policy.jitter), RestartHistory(), ended, chance)
         assert isinstance(decision, Restart)
         assert 5.0 * (1 - policy.jitter) - 1e-9 <= decision.pause_s <= 5.0
 
@@ -99,7 +99,7 @@ def refused(
     """What was decided of runs that ended with codes after seconds, until a stream is given up."""
     at, history, told = supervised_s, RestartHistory(supervised_s=supervised_s), list[Decision]()
     for code, seconds in codes:
-        decision = decide(policy, history, StreamExit(code, at, at + seconds), 0.0)
+        decision = decide_restart(policy, history, StreamExit(code, at, at + seconds), 0.0)
         told.append(decision)
         if not isinstance(decision, Restart):
             break

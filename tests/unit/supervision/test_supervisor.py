@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipelines.supervision.child import Program
+from pipelines.errors import InfrastructureError
+from pipelines.supervision.child import Child, Program
 from pipelines.supervision.output import Printer, ProgramName, label_text
 from pipelines.supervision.restarts import RestartPolicy
 from pipelines.supervision.run_lock import run_locks
@@ -49,6 +50,19 @@ def stream(tmp_path: Path) -> Callable[..., Program]:
         return Program(ProgramName("flights", name), words)
 
     return make
+
+
+def test_a_process_that_nobody_could_watch_is_ended(
+    stream: Callable[..., Program], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_more(thread: threading.Thread) -> None:
+        wait_until((tmp_path / "speed").exists, "it runs")
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", no_more)
+    with pytest.raises(InfrastructureError, match="can't start new thread; it was stopped again"):
+        Child(stream("speed"), Printer(label_text), lambda child, ended: None)
+    assert psutil.Process().children() == []
 
 
 class Supervised:

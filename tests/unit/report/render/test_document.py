@@ -68,7 +68,7 @@ def page(*samples: LayerSample) -> str:
         version="0.1.0",
         verdict=DayVerdict(status="certified", passed=1, failed=0, warned=0),
         flow=flow,
-        layer_differences=document.layer_differences(samples),
+        layer_differences=document.grouped_differences(samples),
     )
     assert ReportData.model_validate_json(render_json(data)) == data
     return html_page.render_html(data)
@@ -94,7 +94,7 @@ def test_without_samples_there_is_no_section() -> None:
 
 def test_ranges_of_lateness_have_names() -> None:
     counts = (LatenessCount(None, 0, 1), LatenessCount(600, 3_600, 2), LatenessCount(604_800, None, 3))
-    assert [(each.label, each.records) for each in document.lateness(counts)] == [
+    assert [(each.label, each.records) for each in document.lateness_buckets(counts)] == [
         ("sent ahead", 1),
         ("10 to 60 min", 2),
         ("over 7 days", 3),
