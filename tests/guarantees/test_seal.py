@@ -110,15 +110,6 @@ class _Looks(IdempotentWriter):
         return super().append(rows, batch, count, **said)
 
 
-class _Ahead(IdempotentWriter):
-    """Notes what a machine would note whose clock is an hour ahead."""
-
-    def append(self, rows: DataFrame, batch: int, count: int, **said: int | None) -> bool:
-        asked = said["asked"]
-        assert asked is not None
-        return super().append(rows, batch, count, **{**said, "asked": asked + 3_600_000})
-
-
 def known_ends(pipeline: Pipeline, moment: datetime) -> Mapping[int, int]:
     topic = find_topic(pipeline.spark, pipeline.config.kafka)
     return end_offsets_after(SparkIngestState(pipeline, topic), moment)
@@ -332,15 +323,3 @@ def test_a_micro_batch_tells_of_the_ends_of_kafka_only_if_it_went_to_them_and_as
     assert known_ends(lake.pipeline, before) == {0: 21}
     # Between the answer of Kafka and the commit.
     assert known_ends(lake.pipeline, looks.given[2]) == {}
-
-
-def test_of_a_clock_that_is_ahead_of_the_store_the_commit_counts(
-    broker: str, topic: MakeTopic, make_lake: MakeLake
-) -> None:
-    name = topic(partitions=1)
-    lake = lake_of(make_lake, broker, name)
-    send(broker, name, SENT)
-    with streaming(lake, unbounded(lake.config), _Ahead(lake.config.table("bronze"), None)):
-        wait_for(lake, 1)
-    assert known_ends(lake.pipeline, SENT) == {0: 1}
-    assert known_ends(lake.pipeline, datetime.now(UTC)) == {}

@@ -1,10 +1,16 @@
 """Where ingest goes on without the checkpoint that it had."""
 
 import json
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from pipelines.kafka.ingest_position import Continuation, start_mismatch
+from pipelines.delta.table_state import StreamCommit
+from pipelines.kafka.ingest_position import Continuation, end_offsets_after, start_mismatch
+
+NOON_MS = 1_357_041_600_000
 
 
 def test_a_partition_begins_at_the_offset_that_kafka_was_asked_for() -> None:
@@ -42,3 +48,16 @@ def test_a_checkpoint_begins_where_bronze_goes_on_or_is_refused(
     start = Continuation("flights", {0: 100, 1: None, 2: 20}, {2: range(7, 20)}, {1: range(30, 90)})
     problem = start_mismatch("/lake/bronze/flights", began, start)
     assert problem is None if said is None else said in (problem or "")
+
+
+@pytest.mark.parametrize(("committed", "ends"), [(NOON_MS - 1, {}), (NOON_MS, {0: 7}), (None, {0: 7})])
+def test_a_moment_of_a_clock_that_is_ahead_of_the_store_is_that_of_the_commit(
+    committed: int | None, ends: dict[int, int]
+) -> None:
+    commit = StreamCommit(3, "WRITE", query="q", batch=0, asked=NOON_MS + 3_600_000, committed=committed)
+    state: Any = SimpleNamespace(
+        files=lambda: SimpleNamespace(next_batch=1, query="q"),
+        commits=lambda most: [commit],
+        plan=lambda batch: SimpleNamespace(ends={0: 7}),
+    )
+    assert end_offsets_after(state, datetime.fromtimestamp(NOON_MS / 1000, UTC)) == ends
