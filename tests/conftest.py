@@ -49,8 +49,8 @@ def spark() -> Iterator[SparkSession]:
             # Each plan runs once or twice, which does not pay for compiling it. The tests that start jobs as
             # processes do compile.
             *BRIEF_SPARK,
-            # Spark looks at each plan after each of its rules, which takes a tenth of the time. The jobs that
-            # tests start as processes let it.
+            # Spark looks at each plan after each of its rules, which takes time. It does in the jobs that
+            # tests start as processes.
             "spark.conf.spark.sql.lightweightPlanChangeValidation=false",
             f"spark.conf.spark.driver.extraJavaOptions={LASTING_JAVA}",
             # It lives for many tests. Each streaming query clones the session, and threads of Spark's pools

@@ -18,6 +18,12 @@ from testbed.waiting import wait_until
 pytestmark = pytest.mark.patient
 
 
+def run(*words: str) -> "subprocess.CompletedProcess[str]":
+    """What became of `oncelake run`, with a log in JSON."""
+    command = (sys.executable, "-m", "pipelines.cli", "run", *words, "--log-format", "json")
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
 def test_hooks_learn_at_once_of_a_stream_that_is_given_up(tmp_path: Path) -> None:
     conf = shutil.copytree("conf", tmp_path / "conf")
     told = tmp_path / "told"
@@ -25,13 +31,7 @@ def test_hooks_learn_at_once_of_a_stream_that_is_given_up(tmp_path: Path) -> Non
         flights.write(f"notify:\n  command: [sh, -c, 'cat >> {told}']\n")
     # That its log store would lose commits is found when a stream starts.
     words = ["--pipeline", "flights", "--streams", "speed", "--set", "lake.root=s3a://no-log-store/lake"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pipelines.cli", "run", *words, "--conf-dir", conf, "--log-format", "json"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run(*words, "--conf-dir", str(conf))
     *lines, summary = (json.loads(line) for line in done.stdout.splitlines())
     assert (done.returncode, summary["status"], summary["exit_code"]) == (2, "failed", 2)
     (stream,) = summary["streams"]
@@ -67,13 +67,7 @@ def test_a_pipeline_whose_configuration_gives_no_answer_is_asked_again_and_never
     with (conf / "base/pipelines/weather.yml").open("a") as weather:
         weather.write(f"notify:\n  command: [sh, '${{command:sh {secret}}}']\n")
     words = ["--all", "--streams", "speed", "--set", "lake.root=s3a://no-log-store/lake"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pipelines.cli", "run", *words, "--conf-dir", conf, "--log-format", "json"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run(*words, "--conf-dir", str(conf))
     *lines, summary = (json.loads(line) for line in done.stdout.splitlines())
     errors = {stream["pipeline"]: stream["error"] for stream in summary["streams"]}
     assert done.returncode == 2
@@ -87,13 +81,7 @@ def test_each_cluster_has_an_ingest_of_its_own_but_a_retired_one() -> None:
     words = ["--pipeline", "flights", "--streams", "ingest", "--set", "lake.root=s3a://no-log-store/lake"]
     words += ["--set", "kafka.clusters.eu.bootstrap_servers=eu:1"]
     words += ["--set", "kafka.clusters.us.bootstrap_servers=us:1", "--set", "kafka.clusters.us.retired=true"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pipelines.cli", "run", *words, "--log-format", "json"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run(*words)
     *lines, summary = (json.loads(line) for line in done.stdout.splitlines())
     assert {stream["stream"] for stream in summary["streams"]} == {"ingest", "ingest@eu"}
     assert {line["stream"] for line in lines if "job" in line} == {"ingest", "ingest@eu"}
