@@ -128,6 +128,14 @@ def test_one_cluster_cannot_be_retired_and_gaps_name_no_other() -> None:
         config("audit.known_gaps=[{partition: 0, first: 1, last: 2, why: disk, cluster: eu}]")
 
 
+def test_a_topic_that_was_recreated_is_read_under_another_name() -> None:
+    again = "kafka.clusters.eu2.bootstrap_servers=eu:9092"
+    with pytest.raises(ConfigError, match="each record would be read twice"):
+        config(EU, again)
+    named = [each.cluster for each in config(EU, again, "kafka.clusters.eu.retired=true").sources()]
+    assert named == [None, "eu", "eu2"]
+
+
 def test_the_same_address_with_another_topic_is_another_source() -> None:
     _, eu = config("kafka.bootstrap_servers=eu:9092", EU, "kafka.clusters.eu.topic=mirrored").sources()
     assert eu.kafka.source_topic == "eu/mirrored"
