@@ -11,6 +11,7 @@ from pipelines.delta.io import small_rows
 from pipelines.errors import SourceError
 from pipelines.ledger import certifications
 from pipelines.ledger.ops_tables import VALIDATION_RESULTS
+from pipelines.ledger.retention_properties import first_rebuildable_day
 from pipelines.report.render.prometheus import exposition, gauges
 from pipelines.runtime.atomic_files import write_files
 from pipelines.spark.pipeline import Pipeline
@@ -51,7 +52,8 @@ def metrics(pipeline: Pipeline, env: str, out: Path) -> WrittenMetrics:
     run = past[-1].run_id
     of_run = VALIDATION_RESULTS.rows(pipeline).where(F.col("run_id") == run)
     checks = {row["status"]: row["count"] for row in small_rows(of_run.groupBy("status").count())}
-    all_gauges = gauges(past, checks, pipeline.contract.zone, datetime.now(UTC))
+    zone, first = pipeline.contract.zone, first_rebuildable_day(pipeline)
+    all_gauges = gauges(past, checks, zone, datetime.now(UTC), first)
     text = exposition(all_gauges, {"pipeline": config.name, "env": env})
     (path,) = write_files(out, {f"{config.name}.prom": text}, f"figures of {config.name} for Prometheus")
     return WrittenMetrics(run, path)

@@ -61,6 +61,7 @@ USUAL = (
     stream("quarantined_total", "0+6x90", reason="wrong_type"),
     night("last_run_status", "0x90", status="failed"),
     night("last_run_timestamp_seconds", "0x90"),
+    night("failed_days", "0x90"),
     night("certified_day_timestamp_seconds", "0x90"),
     night("last_run_checks", "0x90", status="warned"),
 )
@@ -127,6 +128,7 @@ SITUATIONS = (
         ),
     ),
     Situation("OncelakeNightFailed", (night("last_run_status", "1x90", status="failed"),)),
+    Situation("OncelakeDaysFailed", (night("failed_days", "1x3000"),), minutes=2_900),
     Situation(
         "OncelakeDayNotCertified",
         (night("certified_day_timestamp_seconds", f"{-60 * 3600}x90"),),

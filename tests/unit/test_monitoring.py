@@ -166,6 +166,7 @@ def test_each_metric_is_on_the_dashboard() -> None:
     left_out = {name for name in METRICS if name not in asked}
     assert left_out == {
         "oncelake_days_since_certified",
+        "oncelake_failed_days",
         "oncelake_last_run_status",
         "oncelake_last_run_days",
         "oncelake_last_run_timestamp_seconds",

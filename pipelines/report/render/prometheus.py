@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, time
 from typing import Final, get_args
 from zoneinfo import ZoneInfo
 
-from pipelines.ledger.certifications import Verdict
+from pipelines.ledger.certifications import Verdict, newest
 from pipelines.ledger.checks import CheckStatus
 from pipelines.message_texts import number_text
 
@@ -35,7 +35,13 @@ class Gauge:
     values: Mapping[tuple[tuple[str, str], ...], float]
 
 
-def gauges(past: Sequence[Verdict], checks: Mapping[str, int], zone: ZoneInfo, now: datetime) -> list[Gauge]:
+def gauges(
+    past: Sequence[Verdict],
+    checks: Mapping[str, int],
+    zone: ZoneInfo,
+    now: datetime,
+    first_rebuildable: date | None = None,
+) -> list[Gauge]:
     """Return what the last nightly run did, and how far certification has come.
 
     Args:
@@ -43,12 +49,36 @@ def gauges(past: Sequence[Verdict], checks: Mapping[str, int], zone: ZoneInfo, n
         checks: How many checks of the last run ended in each status.
         zone: The zone of the event days.
         now: The moment from which days are counted.
+        first_rebuildable: The first day that can still be rebuilt; None for any.
     """
     last = past[-1]
     run = [verdict for verdict in past if verdict.run_id == last.run_id]
+    certified = [verdict.day for verdict in past if verdict.status == "certified"]
+    first = first_rebuildable or date.min
+    return [
+        *(_certified(max(certified), zone, now) if certified else ()),
+        *_of_last_run(run, checks),
+        _one(
+            "quarantined_records",
+            "Records in bronze of any day that broke the contract when the last nightly run checked.",
+            last.quarantined,
+        ),
+        _one(
+            "failed_days",
+            "Days whose newest verdict is that they failed, however long ago, and that can still be rebuilt.",
+            sum(each.status == "failed" and each.day >= first for each in newest(past).values()),
+        ),
+        _one(
+            "repairs", "Repairs of certified days that are known.", sum(verdict.is_repair for verdict in past)
+        ),
+    ]
+
+
+def _of_last_run(run: Sequence[Verdict], checks: Mapping[str, int]) -> list[Gauge]:
     failed = any(verdict.status == "failed" for verdict in run)
-    run_gauges = [
-        _one("last_run_timestamp_seconds", "When a run decided on days last.", last.decided_at.timestamp()),
+    decided_at = run[-1].decided_at.timestamp()
+    return [
+        _one("last_run_timestamp_seconds", "When a run decided on days last.", decided_at),
         Gauge(
             "oncelake_last_run_status",
             "1 for the outcome of the last run that decided on days: failed if it refused one.",
@@ -73,17 +103,7 @@ def gauges(past: Sequence[Verdict], checks: Mapping[str, int], zone: ZoneInfo, n
             "Checks of the last nightly run by outcome.",
             {(("status", status),): checks.get(status, 0) for status in get_args(CheckStatus)},
         ),
-        _one(
-            "quarantined_records",
-            "Records in bronze of any day that broke the contract when the last nightly run checked.",
-            last.quarantined,
-        ),
-        _one(
-            "repairs", "Repairs of certified days that are known.", sum(verdict.is_repair for verdict in past)
-        ),
     ]
-    certified = [verdict.day for verdict in past if verdict.status == "certified"]
-    return [*_certified(max(certified), zone, now), *run_gauges] if certified else run_gauges
 
 
 def _certified(day: date, zone: ZoneInfo, now: datetime) -> list[Gauge]:

@@ -338,8 +338,8 @@ def test_units_name_the_environment_and_the_time(everything: PipelineDeployment)
     config = everything.config.model_copy(update={"env": "staging"})
     units = {each.name: each.text for each in all_files(replace(everything, config=config))["systemd"]}
     named = [word for text in units.values() for word in re.findall(r"--env (\S+)", text)]
-    # The nightly run and its report, upkeep, and three streams.
-    assert named == ["staging"] * 6
+    # The nightly run and its two reports, upkeep, and three streams.
+    assert named == ["staging"] * 7
     assert {name for name in units if "stream" in name} == {
         f"oncelake-{name}_stream@.service" for name in ("ingest", "speed", "publish")
     }

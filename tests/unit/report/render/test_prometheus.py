@@ -18,9 +18,9 @@ def verdict(day: int, run: str, status: str = "certified", previous: int | None 
                    previous_version=previous)  # fmt: skip
 
 
-def figures(*past: Verdict) -> dict[str, str]:
+def figures(*past: Verdict, first_rebuildable: date | None = None) -> dict[str, str]:
     now = datetime(2013, 1, 9, 4, tzinfo=UTC)  # still the 8th in New York
-    found = gauges(past, {"passed": 20, "failed": 1}, NEW_YORK, now)
+    found = gauges(past, {"passed": 20, "failed": 1}, NEW_YORK, now, first_rebuildable)
     text = exposition(found, {"pipeline": "flights", "env": "prod"})
     values = [line for line in text.splitlines() if not line.startswith("#")]
     return dict(line.replace('pipeline="flights",env="prod"', "").rsplit(" ", 1) for line in values)
@@ -40,6 +40,13 @@ def test_the_last_run_is_added_up_over_its_days() -> None:
     assert found['oncelake_last_run_checks{,status="warned"}'] == "0"
     # A rebuild that failed has repaired nothing.
     assert found["oncelake_last_run_repairs{}"] == found["oncelake_repairs{}"] == "1"
+
+
+def test_a_day_counts_as_failed_until_it_is_certified() -> None:
+    past = [verdict(4, "a", "failed"), verdict(5, "b", "failed"), verdict(6, "c"), verdict(5, "d")]
+    assert figures(*past)["oncelake_failed_days{}"] == "1"
+    assert figures(*past, verdict(4, "e"))["oncelake_failed_days{}"] == "0"
+    assert figures(*past, first_rebuildable=date(2013, 1, 5))["oncelake_failed_days{}"] == "0"
 
 
 def test_the_certified_day_is_counted_in_its_own_zone() -> None:
