@@ -58,6 +58,9 @@ class Point(StrEnum):
     CHUNK_COMMITTED = "chunk committed"
     """Bronze has a chunk of a backfill, and the next one is not begun."""
 
+    CHECKPOINT_MOVED = "checkpoint moved"
+    """`checkpoint reset` has moved the checkpoint of ingest aside; no run may begin without it yet."""
+
     VALUES_DELETED = "values deleted"
     """The ledgers hold no value of what is to be forgotten; every layer still holds the events."""
     PLACES_REMEMBERED = "places remembered"

@@ -64,13 +64,6 @@ class ModelBackfill(ModelIngest):
             first[number] = min((at for at, each in log.records.items() if each.at >= moment), default=-1)
         return first
 
-    def held(self) -> Mapping[int, range]:
-        """Return the first to the last offset of each partition in bronze."""
-        offsets = dict[int, list[int]]()
-        for number, at in self._offsets("bronze: ends"):
-            offsets.setdefault(number, []).append(at)
-        return {number: range(min(each), max(each) + 1) for number, each in offsets.items()}
-
     def blocks(self, spans: Mapping[int, range], size: int) -> Blocks:
         """Return what bronze has of ranges."""
         found: dict[int, dict[int, list[int]]] = {number: {} for number in spans}

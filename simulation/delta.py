@@ -63,13 +63,17 @@ class Version:
 
 @dataclass(frozen=True)
 class Change:
-    """What a commit is to make of the version before it."""
+    """What a commit is to make of the version before it.
+
+    Its properties are all that the table has then, if they are whole; else those that change.
+    """
 
     actions: Sequence[Action]
     operation: str
     note: str | None = None
     number: tuple[str, int] | None = None
     properties: Mapping[str, str] | None = None
+    is_whole: bool = False
 
     def on(self, before: Version, at: float) -> Version:
         """Return the version after it, committed at a time."""
@@ -90,7 +94,7 @@ class Change:
             frozenset(removed),
             self.number[0] if self.number else None,
             self.properties is not None,
-            {**before.properties, **(self.properties or {})},
+            {**({} if self.is_whole else before.properties), **(self.properties or {})},
             at,
         )
 
@@ -163,7 +167,10 @@ class ModelLog:
             return False
         actions = list[Action](("remove", file) for path, file in now.files.items() if path not in then.files)
         actions += [("add", file) for path, file in then.files.items() if path not in now.files]
-        return self.put(len(self.versions), Change(actions, "RESTORE"))
+        # Delta writes the metadata anew only where they differ.
+        properties = None if then.properties == now.properties else then.properties
+        restored = Change(actions, "RESTORE", properties=properties, is_whole=properties is not None)
+        return self.put(len(self.versions), restored)
 
     def set_property(self, name: str, value: str) -> None:
         """Do what somebody does by hand, or upkeep does: set a property."""

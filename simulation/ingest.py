@@ -20,11 +20,12 @@ from pipelines.delta.stream_check import require_ingest_fit
 from pipelines.delta.table_properties import TOPIC_ID, WHOLE_FROM, no_earlier_day
 from pipelines.delta.table_state import StreamCommit, TableState
 from pipelines.errors import InfrastructureError, SourceError
+from pipelines.kafka.beginnings import Beginning, beginning_in, first_began
 from pipelines.kafka.ingest_position import beginning, continuation
-from pipelines.kafka.ingest_state import EVERYTHING, Ingestion, RecordComparison, noted_beginning
+from pipelines.kafka.ingest_state import EVERYTHING, Ingestion, RecordComparison
 from pipelines.kafka.topic_offsets import BrokerOffsets
 from pipelines.kafka.topics import Topic, refuse_other_topic
-from pipelines.spark.checkpoints import BEGAN, QueryFiles
+from pipelines.spark.checkpoints import QueryFiles
 from pipelines.spark.ingest_plans import MicroBatchPlan, offsets_in
 from pipelines.steps.ingest_start import OffsetRequests, prepare_start
 from simulation.delta import Action, Change, ModelLog, ModelTransaction
@@ -131,7 +132,9 @@ class ModelIngest:
 
     def first_began(self) -> Mapping[int, int]:
         """Return the offsets at which ingest first began, before resets."""
-        return {**(self.began() or {}), **noted_beginning(self.world.checkpoint.note, _CHECKPOINT)}
+        noted = beginning_in(self.world.checkpoint.note, _CHECKPOINT)
+        forgotten = noted.forgotten(self.first_complete_day()) if noted.lost else {}
+        return first_began(self.began() or {}, noted, forgotten)
 
     def plan(self, batch: int) -> MicroBatchPlan | None:
         """Return the plan of a micro-batch; None if the checkpoint no longer has it, or not yet."""
@@ -157,6 +160,14 @@ class ModelIngest:
                 and (partitions is None or row.record.partition in partitions)
             ]
         )
+
+    def held(self) -> Mapping[int, range]:
+        """Return the first to the last offset of each partition in bronze."""
+        rows: list[Row] = self._look("bronze: ends", lambda: rows_of(self.world.bronze))
+        offsets = dict[int, list[int]]()
+        for row in rows:
+            offsets.setdefault(row.record.partition, []).append(row.record.offset)
+        return {number: range(min(each), max(each) + 1) for number, each in offsets.items()}
 
     def bounds(self) -> Mapping[int, range]:
         """Return the offsets that Kafka has of the partitions that were found."""
@@ -235,13 +246,11 @@ class ModelIngest:
 
         self.world.kernel.effect("bronze: set the first complete day", set_day, is_write=True)
 
-    def note_tables(self, files: QueryFiles, began: Mapping[int, int]) -> None:
+    def note_tables(self, files: QueryFiles, beginning: Beginning) -> None:
         """Write beside the checkpoint which table it writes to."""
-        note = {"bronze": "table"}
+        note = {"bronze": "table", **beginning.entries()}
         if not files.next_batch and BEGIN in files.note:
             note[BEGIN] = files.note[BEGIN]
-        if began:
-            note[BEGAN] = json.dumps(dict(began))
         if note != files.note:
             self.world.kernel.effect(
                 "note: write", lambda: setattr(self.world.checkpoint, "note", note), is_write=True
@@ -279,7 +288,8 @@ class UndisturbedIngest(ModelIngest):
 def reset_note(state: ModelIngest) -> dict[str, Any]:
     """Return what `checkpoint reset` writes beside a checkpoint, see `pipelines.steps.checkpoints`."""
     began = beginning(state, continuation(state))
-    return {BEGIN: "bronze", **({BEGAN: json.dumps(began)} if began else {})}
+    noted = beginning_in(state.world.checkpoint.note, _CHECKPOINT)
+    return {BEGIN: "bronze", **replace(noted, began=began).entries()}
 
 
 def _stream_commit(commit: Any) -> StreamCommit:

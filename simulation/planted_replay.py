@@ -180,7 +180,7 @@ REPLAY: Final = (
     Planted("marked before the days are rebuilt", 2, partial(_world, replay=_marked_before_the_rebuild)),
     Planted("rebuilt and not marked", 2, partial(_world, replay=_rebuilt_without_marks)),
     _replay("days that did not pass are marked", 20, _FailedDaysMarked),
-    _replay("no lease", 79, _NoLease),
+    _replay("no lease", 565, _NoLease),
     _replay("the speed layer is not claimed", 1373, _SpeedNotClaimed),
     _replay("the ledger is not claimed once more", 431, _LedgerNotClaimed),
     Planted(

@@ -6,12 +6,12 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
+from pipelines.kafka.beginnings import Beginning
 from pipelines.kafka.ingest_state import EVERYTHING, Ingestion, RecordComparison
 from pipelines.kafka.topic_offsets import BrokerOffsets
 from pipelines.spark.checkpoints import QueryFiles
-from pipelines.spark.ingest_plans import MicroBatchPlan
 from pipelines.steps.ingest_start import OffsetRequests
-from simulation.ingest import ModelIngest, ModelQuery, Row
+from simulation.ingest import ModelIngest, ModelQuery
 from simulation.kernel import Schedule
 from simulation.planted import Planted
 from simulation.runs import World
@@ -44,10 +44,13 @@ class _LogNotCompared(ModelIngest):
 
 
 class _FirstDayNotNoted(ModelIngest):
-    """What Kafka had deleted before ingest began is not noted."""
+    """What Kafka had deleted before ingest began is noted nowhere."""
 
     def set_first_complete_day(self, day: date) -> None:
         pass
+
+    def note_tables(self, files: QueryFiles, beginning: Beginning) -> None:
+        super().note_tables(files, Beginning(beginning.began))
 
 
 class _FirstDayReadOnce(ModelIngest):
@@ -106,16 +109,6 @@ class _PlanOfAnotherRun(ModelQuery):
         return OffsetRequests(None, self.once, self.world.time, is_bounded=False)
 
 
-class _MissingIsSkipped(ModelQuery):
-    """What Kafka no longer has is skipped, as without `failOnDataLoss`."""
-
-    def _rows(self, before: Mapping[int, int], plan: MicroBatchPlan) -> tuple[Row, ...]:
-        bounds = self.world.topic.bounds()
-        first = {n: max(before.get(n, 0), bounds[n].start if n in bounds else 0) for n in plan.ends}
-        ends = {n: max(first[n], min(end, bounds[n].stop)) for n, end in plan.ends.items() if n in bounds}
-        return super()._rows({n: first[n] for n in ends}, MicroBatchPlan(ends, plan.at))
-
-
 class _GapsAreAccepted(ModelSeal):
     """Gaps are taken for those of a compacted topic."""
 
@@ -170,14 +163,13 @@ SEALING: Final = (
     _ingest("ends of partitions from the checkpoint", 1, _EndsByTheCheckpoint),
     _ingest("nobody asks for records", 1, _NobodyAsksForRecords),
     _ingest("other records under the same offsets", 312, _LogNotCompared),
-    _ingest("the first complete day is not noted", 45, _FirstDayNotNoted),
+    _ingest("the first complete day is not noted", 16, _FirstDayNotNoted),
     _ingest("the first complete day is read before the seal alone", 182, _FirstDayReadOnce),
     _ingest("bronze is not compared with what was read", 11, _TailsNotCompared),
     _ingest("bronze is not asked for its micro-batches", 152, _NumbersNotCompared),
     _ingest("a reset goes back by one record", 16, _BeginsBehindTheFirst),
     _query("asked is when it was written", 211, _AskedWhenWritten),
     _query("a plan of another run is taken for a new one", 3109, _PlanOfAnotherRun),
-    _query("what is missing is skipped", 79, _MissingIsSkipped),
     Planted("gaps are accepted", 80, partial(_sealing, make_seal=_GapsAreAccepted)),
     Planted(
         "what was deleted before bronze's first record", 221, partial(_sealing, make_seal=_BeginsAnywhere)

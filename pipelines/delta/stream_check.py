@@ -1,6 +1,5 @@
 """Before a stream starts: do its tables match its checkpoint?"""
 
-import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from pipelines.delta.stream_position import first_unread_version
 from pipelines.delta.table_state import TableState, has_taken_back, recent_commits, table_state
 from pipelines.delta.tables import exists
 from pipelines.errors import SourceError
-from pipelines.spark.checkpoints import BEGAN, QueryFiles, query_files, reads_more, write_note
+from pipelines.spark.checkpoints import QueryFiles, query_files, reads_more, write_note
 from pipelines.spark.pipeline import Pipeline
 
 _SINCE: Final = "since"
@@ -163,7 +162,7 @@ def _has_read(pipeline: Pipeline) -> bool:
 
 
 def note_tables(
-    pipeline: Pipeline, query: LakeQuery, files: QueryFiles, began: Mapping[int, int] | None = None
+    pipeline: Pipeline, query: LakeQuery, files: QueryFiles, kept: Mapping[str, str] | None = None
 ) -> None:
     """Write beside a checkpoint which tables it writes to, if that is not there yet.
 
@@ -171,7 +170,7 @@ def note_tables(
         pipeline: The pipeline.
         query: The stream.
         files: What its checkpoint says, before it starts; its tables are there.
-        began: Of ingest, where it first began, by partition, if the checkpoint does not say it.
+        kept: Further entries of the note, by their names.
     """
     states = {layer: table_state(pipeline.spark, pipeline.table(layer)) for layer in STREAMS[query].writes}
     note: dict[str, str | int] = {layer: state.table_id for layer, state in states.items() if state}
@@ -179,8 +178,7 @@ def note_tables(
         note[_SINCE] = files.note.get(_SINCE, files.next_batch) if files.next_batch else 0
     if not files.next_batch and BEGIN in files.note:
         note[BEGIN] = files.note[BEGIN]
-    if began:
-        note[BEGAN] = json.dumps(dict(began))
+    note |= kept or {}
     if note != files.note:
         write_note(pipeline.spark, files.path, note)
 

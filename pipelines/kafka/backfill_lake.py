@@ -17,7 +17,7 @@ from pipelines.delta.io import read, small_rows
 from pipelines.delta.table_properties import WHOLE_FROM, properties_of_clusters
 from pipelines.delta.transaction import Transaction
 from pipelines.kafka.admin import admin_client
-from pipelines.kafka.bronze_offsets import bronze_of_topic, held_by_partition, last_by_partition
+from pipelines.kafka.bronze_offsets import bronze_of_topic, last_by_partition
 from pipelines.kafka.ingest_state import IngestState, SparkIngestState
 from pipelines.kafka.known_gaps import held_within
 from pipelines.kafka.missing_offsets import Blocks, held_blocks
@@ -36,9 +36,6 @@ class BackfillLake(IngestState, Protocol):
 
     def sent_since(self, moment: datetime) -> Mapping[int, int]:
         """Return the first offset that was sent since a moment, by partition; -1 where there is none."""
-
-    def held(self) -> Mapping[int, range]:
-        """Return the first to the last offset of each partition in bronze."""
 
     def blocks(self, spans: Mapping[int, range], size: int) -> Blocks:
         """Return what bronze has of ranges, see `pipelines.kafka.missing_offsets.held_blocks`."""
@@ -92,10 +89,6 @@ class SparkBackfillLake(SparkIngestState, SystemClock):
         """Return the first offset that was sent since a moment, by partition; -1 where there is none."""
         with admin_client(self.pipeline.spark, self.config.backfill_kafka) as admin:
             return list_offsets(admin, self.topic, moment)
-
-    def held(self) -> Mapping[int, range]:
-        """Return the first to the last offset of each partition in bronze."""
-        return held_by_partition(bronze_of_topic(self.pipeline))
 
     def blocks(self, spans: Mapping[int, range], size: int) -> Blocks:
         """Return what bronze has of ranges."""

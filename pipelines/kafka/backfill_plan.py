@@ -80,8 +80,10 @@ def plan_backfill(lake: BackfillLake, asked: BackfillSpan) -> dict[int, Partitio
     available = lake.available()
     starts, stops = (lake.sent_since(moment) if moment else {} for moment in (asked.since, asked.until))
     spans = dict(asked.offsets) or _by_time(lake, asked, available, starts, stops)
-    held, lost = lake.held(), lost_tail_ranges(lake)
-    has_removed = lake.whole_from() is not None
+    held, has_removed = lake.held(), lake.whole_from() is not None
+    lost = lost_tail_ranges(lake)
+    if not has_removed and (unheld := spans.keys() - held.keys()):
+        lost |= _all_lost(lake, {n: available[n] for n in unheld}, continues)
     plans = {
         n: Bounds(span, available[n], continues.get(n, 0), held.get(n), has_removed, lost.get(n))
         for n, span in sorted(spans.items())
@@ -100,6 +102,26 @@ def plan_backfill(lake: BackfillLake, asked: BackfillSpan) -> dict[int, Partitio
         )
         for number, bounds in plans.items()
     }
+
+
+def _all_lost(
+    lake: BackfillLake, available: Mapping[int, range], continues: Mapping[int, int]
+) -> dict[int, range]:
+    """Return what ingest has read of partitions of which bronze has nothing, which is lost.
+
+    Its checkpoint may have forgotten most of it. Where retention has removed records, nobody can tell. Where
+    Kafka has no record among these offsets, as after transactions that were aborted, nothing is missing.
+
+    Args:
+        lake: What bronze and Kafka say.
+        available: The partitions, and what Kafka has of them.
+        continues: Where ingest goes on.
+    """
+    began = lake.first_began()
+    read = {n: range(began.get(n, 0), continues.get(n, 0)) for n in available}
+    there = {n: _between(read[n], offsets.start, offsets.stop) for n, offsets in available.items()}
+    filled = lake.records_within({n: r for n, r in there.items() if r}, stop_at_first=True)
+    return {n: offsets for n, offsets in read.items() if n in filled}
 
 
 def gone_of(lake: BackfillLake, deleted: Mapping[int, range]) -> dict[int, MissingOffsets]:

@@ -5,7 +5,7 @@ Those who decide by the answers know only `IngestState`: the simulation has a mo
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from functools import reduce
 from operator import or_
 from typing import Any, Final, Protocol
@@ -14,22 +14,22 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
+from pipelines.delta.first_complete_day import first_complete_day_of_cluster
 from pipelines.delta.io import small_rows
 from pipelines.delta.table_properties import DIVERGENCE_ACCEPTED, table_property
 from pipelines.delta.table_state import StreamCommit, recent_commits
 from pipelines.kafka.admin import admin_client
-from pipelines.kafka.bronze_offsets import bronze_of_topic, last_by_partition
+from pipelines.kafka.beginnings import Beginning, beginning_in, first_began
+from pipelines.kafka.bronze_offsets import bronze_of_topic, held_by_partition, last_by_partition
 from pipelines.kafka.source import records_between
 from pipelines.kafka.topic_offsets import BrokerOffsets, readable_offsets, records_within
 from pipelines.kafka.topics import Topic, offset_bounds
 from pipelines.spark.checkpoints import (
-    BEGAN,
     QueryFiles,
     first_micro_batch,
     first_offsets,
     has_begun,
     note_beside,
-    offsets_by_partition,
     query_files,
 )
 from pipelines.spark.ingest_plans import MicroBatchPlan, plan_of
@@ -94,7 +94,13 @@ class IngestState(Protocol):
         """Return the offsets at which the checkpoint began; None if it does not know."""
 
     def first_began(self) -> Mapping[int, int]:
-        """Return the offsets at which ingest first began, before resets; a partition may be unknown."""
+        """Return the offsets at which ingest first began, before resets; a partition may be unknown.
+
+        Of what was lost since, and bronze does not say so any more, those where the loss begins.
+        """
+
+    def first_complete_day(self) -> date | None:
+        """Return what bronze says of the first complete day of the cluster; None if it says nothing."""
 
     def plan(self, batch: int) -> MicroBatchPlan | None:
         """Return the plan of a micro-batch; None if the checkpoint no longer has it, or not yet."""
@@ -106,6 +112,9 @@ class IngestState(Protocol):
         self, came: Ingestion = EVERYTHING, partitions: Collection[int] | None = None
     ) -> Mapping[int, int]:
         """Return the last offset of each partition in bronze, among the records that are looked at."""
+
+    def held(self) -> Mapping[int, range]:
+        """Return the first to the last offset of each partition in bronze."""
 
     def bounds(self) -> Mapping[int, range]:
         """Return the offsets that Kafka has, see `pipelines.kafka.topics.offset_bounds`."""
@@ -155,12 +164,25 @@ class SparkIngestState:
 
     def first_began(self) -> Mapping[int, int]:
         """Return the offsets at which ingest first began, before resets; a partition may be unknown."""
-        return {**(self.began() or {}), **self.noted()}
+        noted = self.noted()
+        forgotten = noted.forgotten(self.first_complete_day()) if noted.lost else {}
+        return first_began(self.began() or {}, noted, forgotten)
 
-    def noted(self) -> dict[int, int]:
-        """Return the same as far as resets have noted it."""
-        note = note_beside(self.pipeline.spark, self._checkpoint)
-        return noted_beginning(note, self._checkpoint)
+    def noted(self) -> Beginning:
+        """Return what is noted beside the checkpoint."""
+        return beginning_in(self.note(), self._checkpoint)
+
+    def note(self) -> Mapping[str, Any]:
+        """Return all that is noted there.
+
+        Raises:
+            SourceError: The file is damaged.
+        """
+        return note_beside(self.pipeline.spark, self._checkpoint)
+
+    def first_complete_day(self) -> date | None:
+        """Return what bronze says of the first complete day of the cluster; None if it says nothing."""
+        return first_complete_day_of_cluster(self.pipeline, self.config.cluster)
 
     def plan(self, batch: int) -> MicroBatchPlan | None:
         """Return the plan of a micro-batch; None if the checkpoint no longer has it, or not yet."""
@@ -184,6 +206,10 @@ class SparkIngestState:
         if partitions is not None:
             rows = rows.where(F.col("_partition").isin(*partitions))
         return last_by_partition(rows)
+
+    def held(self) -> Mapping[int, range]:
+        """Return the first to the last offset of each partition in bronze."""
+        return held_by_partition(bronze_of_topic(self.pipeline))
 
     def bounds(self) -> Mapping[int, range]:
         """Return the offsets that Kafka has."""
@@ -211,16 +237,6 @@ class SparkIngestState:
     @property
     def _checkpoint(self) -> str:
         return self.pipeline.checkpoint("ingest")
-
-
-def noted_beginning(note: Mapping[str, Any], path: str) -> dict[int, int]:
-    """Return the offsets at which ingest first began, as resets have noted; empty if there was none.
-
-    Args:
-        note: What is noted beside the checkpoint.
-        path: Of the checkpoint, for messages.
-    """
-    return offsets_by_partition(str(note.get(BEGAN, "{}")), path)
 
 
 def _compared(pipeline: Pipeline, ranges: Mapping[int, range]) -> dict[int, RecordComparison]:

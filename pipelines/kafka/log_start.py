@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from pipelines.delta.io import small_rows
@@ -12,6 +13,10 @@ from pipelines.spark.pipeline import Pipeline
 
 # The first offsets may be markers of transactions, which no reader gets.
 _LOOKED_AT: Final = 1_000
+# Where producers set the timestamp, a record that came late is older than those before it.
+_FIRST: Final = 50
+_LATER_THAN: Final = 0.75
+_BY_BROKER: Final = 1
 # Python's timestamps end with the year 9999, and Kafka's do not.
 _LATEST: Final = datetime(9000, 1, 1, tzinfo=UTC)
 
@@ -23,8 +28,9 @@ def deleted_until(
 ) -> datetime | None:
     """Return until when records may have been sent that Kafka no longer has; None if it has all of them.
 
-    That is when the first record that a partition still has was sent, of the partitions that have lost some;
-    or now, if there is none. A timestamp of the future is believed: this machine's clock may be behind.
+    That is when the first records that a partition still has were sent, see `first_sent`, of the partitions
+    that have lost some; or now, if there is none. A timestamp of the future is believed: this machine's clock
+    may be behind.
 
     Args:
         begun: The offsets that Kafka has of each partition that bronze begins with.
@@ -48,10 +54,19 @@ def deleted_until(
 def first_sent(pipeline: Pipeline, ranges: Mapping[int, range]) -> dict[int, float]:
     """Return when the first record within some offsets was sent, in seconds since 1970, by partition.
 
-    A time before 1970 is none: without one, Kafka says -1. A partition that has no time is left out.
+    Where producers set the timestamp, several records decide, as many as a fiftieth of the offsets, by the
+    time that is later than three quarters of theirs: the first alone may be one that came days late, and what
+    was before it was sent later; and the clock of one producer may be ahead. A time before 1970 is none:
+    without one, Kafka says -1. A partition that has no time is left out.
     """
     records = envelopes_between(pipeline.spark, pipeline.config.kafka, ranges)
     records = records.where("unix_millis(_kafka_timestamp) >= 0")
-    first = F.unix_millis(F.min_by("_kafka_timestamp", "_offset")).alias("sent_ms")
-    rows = small_rows(records.groupBy("_partition").agg(first))
+    in_order = Window.partitionBy("_partition").orderBy("_offset")
+    most = F.create_map(*(F.lit(n) for p, r in ranges.items() for n in (p, max(1, len(r) // _FIRST))))
+    by_broker = F.col("_kafka_timestamp_type") == _BY_BROKER
+    numbered = records.withColumn("_number", F.row_number().over(in_order))
+    first = numbered.where(F.col("_number") <= F.when(by_broker, 1).otherwise(most[F.col("_partition")]))
+    # No accuracy is lost: there are fewer values than the default of 10,000.
+    sent = F.percentile_approx(F.unix_millis("_kafka_timestamp"), _LATER_THAN).alias("sent_ms")
+    rows = small_rows(first.groupBy("_partition").agg(sent))
     return {row["_partition"]: row["sent_ms"] / 1000 for row in rows}

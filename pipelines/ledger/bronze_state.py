@@ -9,6 +9,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.delta.first_complete_day import first_complete_day_of_cluster
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.record_tables import first_topic_of_bronze
 from pipelines.delta.small_tables import read_small
@@ -16,7 +17,6 @@ from pipelines.delta.tables import shape, small_frame, table_id
 from pipelines.delta.time_travel import commit_hash
 from pipelines.errors import SourceError
 from pipelines.ledger.offset_ranges import PartitionOffsets
-from pipelines.ledger.retention_properties import first_complete_day_of_cluster
 from pipelines.message_texts import first_items
 from pipelines.spark.pipeline import Pipeline
 
@@ -75,7 +75,7 @@ def bronze_state(pipeline: Pipeline, version: int) -> BronzeState:
         table_id(spark, table),
         commit_hash(spark, table, version),
         first_topic_of_bronze(pipeline),
-        first_complete_day_of_cluster(pipeline),
+        first_complete_day_of_cluster(pipeline, None),
     )
 
 

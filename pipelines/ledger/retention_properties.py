@@ -5,17 +5,9 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from pyspark.sql import SparkSession
-
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.table_properties import (
-    SPEED_FROM,
-    WHOLE_FROM,
-    parse_property,
-    properties_of_clusters,
-    property_of_cluster,
-    table_property,
-)
+from pipelines.delta.first_complete_day import first_complete_day
+from pipelines.delta.table_properties import SPEED_FROM, parse_property, table_property
 from pipelines.delta.tables import exists
 from pipelines.errors import ConfigError
 from pipelines.spark.pipeline import Pipeline
@@ -73,48 +65,14 @@ def refuse_incomplete_days(config: PipelineConfig, first_complete: date | None, 
         )
 
 
-def first_complete_day(pipeline: Pipeline) -> date | None:
-    """Return the first complete day, or None if bronze never lost records.
-
-    Bronze has one such property for each cluster, so that two ingests that start at the same time do not
-    overwrite each other's. The latest of these days counts.
-    """
-    spark, table = pipeline.spark, pipeline.table("bronze")
-    if not exists(spark, table):
-        return None
-    by_cluster = properties_of_clusters(spark, table, WHOLE_FROM)
-    days = (
-        parse_property(table, property_of_cluster(WHOLE_FROM, name), day, date.fromisoformat)
-        for name, day in by_cluster.items()
-    )
-    return max(days, default=None)
-
-
-def first_complete_day_of_cluster(pipeline: Pipeline, cluster: str | None = None) -> date | None:
-    """Return what bronze says of one cluster, see `first_complete_day`; of the first also for retention."""
-    return _kept_day(pipeline.spark, pipeline.table("bronze"), property_of_cluster(WHOLE_FROM, cluster))
-
-
-def first_complete_day_of_source(pipeline: Pipeline, cluster: str | None) -> date | None:
-    """Return the first complete day as far as the records of one cluster decide it.
-
-    Retention writes what it removes of all clusters where the first one has its own.
-    """
-    days = (first_complete_day_of_cluster(pipeline, each) for each in {None, cluster})
-    return max(filter(None, days), default=None)
-
-
 def speed_from(pipeline: Pipeline) -> date | None:
     """Return the first day of which the speed layer has all rows, or None if it never lost any.
 
     Earlier days can no longer be compared with the speed layer; readers have them from the batch layer.
     """
-    return _kept_day(pipeline.spark, pipeline.table("speed"), SPEED_FROM)
-
-
-def _kept_day(spark: SparkSession, table: str, key: str) -> date | None:
-    day = table_property(spark, table, key) if exists(spark, table) else None
-    return None if day is None else parse_property(table, key, day, date.fromisoformat)
+    spark, table = pipeline.spark, pipeline.table("speed")
+    day = table_property(spark, table, SPEED_FROM) if exists(spark, table) else None
+    return None if day is None else parse_property(table, SPEED_FROM, day, date.fromisoformat)
 
 
 def first_day_by_age(config: PipelineConfig, retention: timedelta, now: datetime, zone: ZoneInfo) -> date:

@@ -9,13 +9,14 @@ from pyspark.sql import functions as F
 
 from pipelines.audit.audited_days import span_of
 from pipelines.contracts.event_days import Span, around, days_of
+from pipelines.delta.first_complete_day import first_complete_day
 from pipelines.delta.io import on_days, read, small_rows
 from pipelines.ledger.bronze_index import BronzeIndex, bronze_slice
 from pipelines.ledger.bronze_verdicts import compared, own_verdicts, require_no_fewer
 from pipelines.ledger.certifications import Certified, Verdict, certified_in, newest_certified
 from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.forgotten_places import forgotten_after, require_final_days_forgotten
-from pipelines.ledger.retention_properties import first_complete_day, first_rebuildable_day
+from pipelines.ledger.retention_properties import first_rebuildable_day
 from pipelines.records.decode import COORDINATES, EVENT_DATE, valid
 from pipelines.records.dedup import UNDECIDED, winners_on_known_days, with_key_columns, without_key_columns
 from pipelines.spark.pipeline import Pipeline

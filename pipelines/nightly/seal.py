@@ -5,13 +5,13 @@ from datetime import date
 from zoneinfo import ZoneInfo
 
 from pipelines.config.model import PipelineConfig
+from pipelines.delta.first_complete_day import first_complete_day_of_source
 from pipelines.delta.tables import version
 from pipelines.kafka.ingest_state import SparkIngestState
 from pipelines.kafka.topics import find_topic, require_known_clusters, require_same_topic
 from pipelines.ledger.bronze_index import BronzeIndex
 from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.leases import Lease
-from pipelines.ledger.retention_properties import first_complete_day_of_source
 from pipelines.nightly.seal_terms import require_begun, wait_until_sealed
 from pipelines.runtime.system_clock import SystemClock
 from pipelines.spark.pipeline import Pipeline

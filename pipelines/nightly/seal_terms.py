@@ -151,47 +151,44 @@ class _Topic:
         # Ingest may have begun meanwhile.
         began = self._ingest.first_began()
         above = above_bronze(of_topic, seen_offsets, end, began)
-        audit = self.config.audit
         ends = {
             number: range(offsets.start, self.broker_offsets[number].earliest)
             for number, offsets in above.items()
         }
-        lost = [*ends.items(), *self._before_bronze(of_topic, began).items()]
+        before = self._before_bronze(of_topic, began)
+        deleted = {n: range(r.start, min(r.stop, self.broker_offsets[n].earliest)) for n, r in before.items()}
         # An empty range, where Kafka has deleted none of them, counts as known.
-        gone = [each for each in lost if not is_known_gap(*each, audit.known_gaps)]
-        if gone and audit.offset_gaps == "fail":
+        known = self.config.audit.known_gaps
+        gone = [each for each in [*ends.items(), *deleted.items()] if not is_known_gap(*each, known)]
+        if gone and self.config.audit.offset_gaps == "fail":
             raise SourceError(_gone(self.config, gone))
+        kept = {n: range(max(r.start, self.broker_offsets[n].earliest), r.stop) for n, r in before.items()}
+        if skipped := self._with_records({n: r for n, r in kept.items() if not is_known_gap(n, r, known)}):
+            raise _NotYet(_skipped(self.config, skipped))
+        return self._with_records(above)
+
+    def _with_records(self, ranges: Mapping[int, range]) -> dict[int, range]:
+        """Return those of some offsets among which Kafka has records."""
         readable = {
-            number: range(max(offsets.start, seen_offsets[number].earliest), offsets.stop)
-            for number, offsets in above.items()
+            n: range(max(offsets.start, self.broker_offsets[n].earliest), offsets.stop)
+            for n, offsets in ranges.items()
         }
-        unknown = {
-            number: offsets
-            for number, offsets in readable.items()
-            if offsets and (number, offsets) not in self._has_records
-        }
+        unknown = {n: r for n, r in readable.items() if r and (n, r) not in self._has_records}
         counts = self._ingest.records_within(unknown, stop_at_first=True)
-        self._has_records |= {(number, offsets): number in counts for number, offsets in unknown.items()}
-        return {
-            number: offsets
-            for number, offsets in above.items()
-            if self._has_records.get((number, readable[number]))
-        }
+        self._has_records |= {(n, r): n in counts for n, r in unknown.items()}
+        return {n: offsets for n, offsets in ranges.items() if self._has_records.get((n, readable[n]))}
 
     def _before_bronze(
         self, offset_ranges: Sequence[PartitionOffsets], began: Mapping[int, int]
     ) -> dict[int, range]:
-        """Return what Kafka has deleted between where ingest began and the first offset in bronze.
+        """Return the offsets between where ingest began and the first one in bronze.
 
-        Bronze has lost it, as by a RESTORE, unless it says that it was cut.
+        Bronze has lost what they held, as by a RESTORE, unless it says that it was cut.
         """
         if not began or self._first_complete_day() is not None:
             return {}
         return {
-            each.partition: range(
-                began.get(each.partition, 0),
-                min(each.first, self.broker_offsets[each.partition].earliest),
-            )
+            each.partition: range(began.get(each.partition, 0), each.first)
             for each in offset_ranges
             if each.partition in self.broker_offsets
         }
@@ -296,6 +293,19 @@ def require_none_lacking(config: PipelineConfig, last: date, lacking: Mapping[in
 
 def _catch_up(config: PipelineConfig) -> str:
     return f"let ingest catch up: {command(config, 'ingest_stream', '--once')}"
+
+
+def _skipped(config: PipelineConfig, skipped: Mapping[int, range]) -> str:
+    shown = [
+        f"{config.kafka.source_topic}-{number}: offsets {offsets.start:,} to {offsets.stop - 1:,}"
+        for number, offsets in skipped.items()
+    ]
+    parts = " ".join(f"--offsets {n}:{each.start}..{each.stop - 1}" for n, each in skipped.items())
+    return (
+        f"{config.table('bronze')}: Kafka has records before the first one in bronze, which ingest has"
+        f" passed: {first_items(shown, _SHOWN, 'partitions')}. No day was certified. Bronze lost them: read"
+        f" them again: {command(config, 'backfill', parts)}; or list them in audit.known_gaps"
+    )
 
 
 def _gone(config: PipelineConfig, gone: Sequence[tuple[int, range]]) -> str:

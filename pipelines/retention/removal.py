@@ -11,10 +11,11 @@ from pyspark.sql import functions as F
 from pipelines.config.model import PipelineConfig
 from pipelines.config.streams import Layer
 from pipelines.delta.conditions import days_condition
+from pipelines.delta.first_complete_day import first_complete_day
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import exists
 from pipelines.ledger.certifications import Certified, Verdict, certified, verdicts
-from pipelines.ledger.retention_properties import first_complete_day, speed_from
+from pipelines.ledger.retention_properties import speed_from
 from pipelines.publishing.published_days import may_wait
 from pipelines.records.send_time import sent_by
 from pipelines.retention.blockers import (

@@ -1,9 +1,8 @@
 """Reset the checkpoint of a stream that does not match its tables."""
 
-import json
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
@@ -12,13 +11,15 @@ from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.delta.fenced_commits import claim
 from pipelines.delta.path_renaming import move_aside, timestamp_suffix
 from pipelines.delta.reset_fence import next_fence
+from pipelines.delta.stream_check import reset_command
 from pipelines.delta.tables import exists
 from pipelines.errors import SourceError
+from pipelines.fault_points import Point, reach
 from pipelines.kafka.ingest_position import Continuation, beginning, continuation
 from pipelines.kafka.ingest_state import SparkIngestState
 from pipelines.kafka.topics import find_topic
 from pipelines.ledger.leases import backfill_lease, lease
-from pipelines.spark.checkpoints import BEGAN, note_path, write_note
+from pipelines.spark.checkpoints import DamagedFileError, note_path, write_note
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.stopped_streams import require_stopped
 
@@ -62,23 +63,45 @@ def reset_checkpoint(pipeline: Pipeline, run_id: str, query: LakeQuery) -> Check
     with lease(pipeline, run_id):
         match query:
             case "ingest":
-                return _reset_ingest(pipeline, run_id)
+                with _naming_the_reader(pipeline):
+                    return _reset_ingest(pipeline, run_id)
             case "speed":
                 return _reset_speed(pipeline)
+
+
+@contextmanager
+def _naming_the_reader(pipeline: Pipeline) -> Iterator[None]:
+    """Say what comes first if the checkpoint of the stream that reads bronze is damaged.
+
+    Raises:
+        SourceError: It is.
+    """
+    try:
+        yield
+    except DamagedFileError as damage:
+        if pipeline.checkpoint("speed") not in str(damage):
+            raise
+        raise SourceError(
+            f"{damage}. Ingest cannot begin before the stream that reads bronze can: first run:"
+            f" {reset_command(pipeline.config, 'speed')}; then this command again"
+        ) from damage
 
 
 @dataclass(frozen=True)
 class _IngestBefore(SparkIngestState):
     """Ingest by a checkpoint that is moved aside, perhaps since a file of it is damaged."""
 
-    def first_began(self) -> Mapping[int, int]:
+    def began(self) -> Mapping[int, int] | None:
         """Return what is known all the same."""
-        known: dict[int, int] = {}
         with suppress(SourceError):
-            known |= self.began() or {}
+            return super().began()
+        return None
+
+    def note(self) -> Mapping[str, str | int]:
+        """Return what is known all the same; empty if the file is damaged."""
         with suppress(SourceError):
-            known |= self.noted()
-        return known
+            return super().note()
+        return {}
 
 
 def _reset_ingest(pipeline: Pipeline, run_id: str) -> CheckpointReset:
@@ -88,16 +111,23 @@ def _reset_ingest(pipeline: Pipeline, run_id: str) -> CheckpointReset:
     with backfill_lease(pipeline, run_id):
         ingest = _IngestBefore(pipeline, topic)
         begins = continuation(ingest) if exists(spark, pipeline.table("bronze")) else None
-        note = {BEGIN: "bronze"}
-        if begins and (began := beginning(ingest, begins)):
-            note[BEGAN] = json.dumps(began)
+        began = beginning(ingest, begins) if begins else {}
+        kept = replace(ingest.noted(), began=began).entries()
         checkpoint = pipeline.checkpoint("ingest")
+        note = ingest.note()
         fence = next_fence(pipeline, run_id)
-        moved = _moved(spark, [checkpoint, note_path(checkpoint)])
-        # A run that nobody knows of may still be there. Without the note no other one begins.
+        # One that cannot be read is moved aside as it is.
+        moved = {} if note else _moved(spark, [note_path(checkpoint)])
+        # Where ingest first began must outlive the checkpoint, wherever this dies.
+        write_note(spark, checkpoint, {**{n: v for n, v in note.items() if n != BEGIN}, **kept})
+        moved |= _moved(spark, [checkpoint])
+        reach(Point.CHECKPOINT_MOVED)
+        if note and checkpoint in moved:
+            write_note(spark, moved[checkpoint], note)
+        # A run that nobody knows of may still be there. Without BEGIN no other one begins.
         if fence:
             claim(spark, pipeline.table("bronze"), fence)
-        write_note(spark, checkpoint, note)
+        write_note(spark, checkpoint, {BEGIN: "bronze", **kept})
     return CheckpointReset("ingest", moved, begins)
 
 

@@ -25,13 +25,13 @@ from pipelines.delta.table_properties import (
     to_hex,
     topic_key,
 )
+from pipelines.kafka.beginnings import Beginning
 from pipelines.kafka.ingest_state import SparkIngestState
 from pipelines.kafka.log_start import first_sent
 from pipelines.kafka.offsets_group import OffsetsGroup, offsets_group
 from pipelines.kafka.source import read_envelopes
 from pipelines.kafka.topics import find_topic, require_same_topic
 from pipelines.ledger.forgotten_places import emptied_on_arrival, places_ahead
-from pipelines.ledger.retention_properties import first_complete_day_of_cluster
 from pipelines.racks.traffic import RackTraffic, RackTrafficMeter
 from pipelines.runtime.system_clock import SystemClock
 from pipelines.spark.checkpoints import QueryFiles, query_files
@@ -195,15 +195,12 @@ class _SparkIngestLake(SparkIngestState, SystemClock):
     def first_sent(self, ranges: Mapping[int, range]) -> Mapping[int, float]:
         return first_sent(self.pipeline, ranges)
 
-    def first_complete_day(self) -> date | None:
-        return first_complete_day_of_cluster(self.pipeline, self.config.cluster)
-
     def set_first_complete_day(self, day: date) -> None:
         key = property_of_cluster(WHOLE_FROM, self.config.cluster)
         set_first_day(self.pipeline.spark, self.pipeline.table("bronze"), key, day)
 
-    def note_tables(self, files: QueryFiles, began: Mapping[int, int]) -> None:
-        note_tables(self.pipeline, "ingest", files, began)
+    def note_tables(self, files: QueryFiles, beginning: Beginning) -> None:
+        note_tables(self.pipeline, "ingest", files, beginning.entries())
 
 
 def _committed_ends(pipeline: Pipeline, starting_offsets: str | None) -> dict[int, int]:

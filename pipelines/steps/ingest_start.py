@@ -4,7 +4,8 @@ What is asked of lake and cluster goes through `IngestLake`: the simulation has 
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from typing import Protocol
 from zoneinfo import ZoneInfo
@@ -13,6 +14,7 @@ from pipelines.config.risks import refusal
 from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.delta.stream_check import require_fit
 from pipelines.errors import ConfigError
+from pipelines.kafka.beginnings import Beginning, beginning_in
 from pipelines.kafka.ingest_position import (
     Continuation,
     checkpoint_mismatch,
@@ -20,7 +22,7 @@ from pipelines.kafka.ingest_position import (
     first_start,
     start_mismatch,
 )
-from pipelines.kafka.ingest_state import IngestState, noted_beginning
+from pipelines.kafka.ingest_state import IngestState
 from pipelines.kafka.log_divergence import last_offsets, require_same_log
 from pipelines.kafka.log_start import deleted_until
 from pipelines.ledger.retention_properties import last_event_day
@@ -45,13 +47,10 @@ class IngestLake(IngestState, Protocol):
     def first_sent(self, ranges: Mapping[int, range]) -> Mapping[int, float]:
         """Return when records were sent, see `pipelines.kafka.log_start.first_sent`."""
 
-    def first_complete_day(self) -> date | None:
-        """Return the first complete day, or None if bronze never lost records."""
-
     def set_first_complete_day(self, day: date) -> None:
         """Let bronze say which day is its first complete one."""
 
-    def note_tables(self, files: QueryFiles, began: Mapping[int, int]) -> None:
+    def note_tables(self, files: QueryFiles, beginning: Beginning) -> None:
         """Write beside the checkpoint which table it writes to, and where ingest first began."""
 
 
@@ -78,9 +77,12 @@ def prepare_start(lake: IngestLake, files: QueryFiles) -> Continuation | None:
     require_fit(lake.config, "ingest", checkpoint_mismatch(lake, files))
     require_same_log(lake, last_offsets(lake))
     start = _start(lake, files, is_first=not is_begun)
+    begun = start.begun if start and not is_begun else {}
+    _remember_losses(lake, beginning_in(files.note, files.path), begun)
+    beginning = _kept_beginning(files, start)
     if start and not is_begun:
-        _note_incomplete_days(lake, start)
-    lake.note_tables(files, _kept_beginning(files, start))
+        beginning = _note_incomplete_days(lake, start, beginning)
+    lake.note_tables(files, beginning)
     return start
 
 
@@ -158,33 +160,61 @@ def _start(lake: IngestLake, files: QueryFiles, *, is_first: bool) -> Continuati
     return start
 
 
-def _kept_beginning(files: QueryFiles, start: Continuation | None) -> Mapping[int, int]:
+def _kept_beginning(files: QueryFiles, start: Continuation | None) -> Beginning:
     """Return where ingest first began, of the partitions of which the checkpoint will say something else.
 
     What bronze has nothing of begins with the checkpoint: bronze says which days lack what was before.
     """
-    noted = noted_beginning(files.note, files.path)
+    noted = beginning_in(files.note, files.path)
     if start is None:
         return noted
-    return {} if start.is_first else {n: at for n, at in noted.items() if n not in start.begun}
+    if start.is_first:
+        return Beginning()
+    return replace(noted, began={n: at for n, at in noted.began.items() if n not in start.begun})
 
 
-def _note_incomplete_days(lake: IngestLake, start: Continuation) -> None:
+def _remember_losses(lake: IngestLake, noted: Beginning, begun: Collection[int]) -> None:
+    """Let bronze say again which days are incomplete, if it has forgotten that and has not got the records.
+
+    A bronze from a better backup has them. Of a partition that ingest begins again, more may be lost by now:
+    see `_note_incomplete_days`.
+    """
+    forgotten = noted.forgotten(lake.first_complete_day()) if noted.lost else {}
+    forgotten = {n: loss for n, loss in forgotten.items() if n not in begun}
+    if not forgotten:
+        return
+    held = lake.held()
+    days = [loss.day for n, loss in forgotten.items() if n not in held or held[n].start > loss.offset]
+    if days:
+        _log.warning(
+            "%s lacks records that Kafka had deleted before they were read, and no longer says so, as after a"
+            " RESTORE: %s is its first complete day. See docs/runbook.md, 'After a loss'",
+            *(lake.config.table("bronze"), max(days)),
+        )
+        lake.set_first_complete_day(max(days))
+
+
+def _note_incomplete_days(lake: IngestLake, start: Continuation, beginning: Beginning) -> Beginning:
     """Keep days from being certified of which bronze will lack records that Kafka has deleted.
 
     So it is if bronze is begun, or begun again after a loss, and if it has no record of a partition with
     which ingest begins again. Who starts at the latest offset has accepted that by name.
+
+    Returns:
+        Where ingest first began, with what was lost before: bronze may forget which days these are.
     """
     begun = start.begun
     if not start.is_first:
         begun = {number: held for number, held in begun.items() if number in start.deleted}
     sent = deleted_until(begun, lake.first_sent, lake.now())
     if sent is None:
-        return
+        return beginning
     last = last_event_day(sent, lake.config.decode.max_future, lake.zone)
     first_complete, before = last + timedelta(days=1), lake.first_complete_day()
+    lost = {n: start.deleted[n].start if n in start.deleted else 0 for n, held in begun.items() if held.start}
+    beginning = beginning.having_lost(lost, first_complete, before)
     if before is not None and before >= first_complete:
-        return
+        return beginning
     _log.warning(
         "Kafka has deleted records of %s that were sent until %s: %s is the first complete day of bronze."
         " Days before it, and days within batch.dedup_horizon_days after it, cannot be certified. See"
@@ -192,3 +222,4 @@ def _note_incomplete_days(lake: IngestLake, start: Continuation) -> None:
         *(start.topic, sent.strftime("%Y-%m-%d %H:%M:%S UTC"), first_complete),
     )
     lake.set_first_complete_day(first_complete)
+    return beginning

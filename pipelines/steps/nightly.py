@@ -18,6 +18,7 @@ from pipelines.delta.clocks import require_same_clock
 from pipelines.delta.epochs import Commit, Stamp
 from pipelines.delta.event_tables import ensure_batch, events_schema
 from pipelines.delta.fenced_commits import commits_since, restore_fenced
+from pipelines.delta.first_complete_day import first_complete_day
 from pipelines.delta.io import on_days
 from pipelines.delta.record_tables import require_table
 from pipelines.delta.small_tables import read_small
@@ -38,7 +39,7 @@ from pipelines.ledger.kept_values import delete_if_forgotten
 from pipelines.ledger.leases import Lease, lease
 from pipelines.ledger.ops_tables import CERTIFICATIONS
 from pipelines.ledger.replayed_records import judge_again
-from pipelines.ledger.retention_properties import first_complete_day, require_complete_days
+from pipelines.ledger.retention_properties import require_complete_days
 from pipelines.ledger.runs import RunRecorder, Step
 from pipelines.nightly.commit_order import steps
 from pipelines.nightly.night_run import NightPlan, NightRun

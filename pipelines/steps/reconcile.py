@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pipelines.delta.first_complete_day import first_complete_day_of_source
 from pipelines.delta.record_tables import require_table, topic_of_bronze
 from pipelines.delta.tables import version
 from pipelines.errors import SourceError
@@ -12,7 +13,6 @@ from pipelines.kafka.log_divergence import require_same_log
 from pipelines.kafka.source import offsets_between
 from pipelines.kafka.topic_offsets import TopicOffsets, records_within, topic_offsets
 from pipelines.kafka.topics import Topic
-from pipelines.ledger.retention_properties import first_complete_day_of_source
 from pipelines.lineage import offset_gaps
 from pipelines.lineage.offset_comparison import (
     BronzeOffsets,

@@ -8,6 +8,7 @@ from pipelines.audit.audit import audit, record_audit
 from pipelines.audit.audited_days import AuditedDays, span_of
 from pipelines.config.commands import command
 from pipelines.delta.event_tables import require_same_days
+from pipelines.delta.first_complete_day import first_complete_day
 from pipelines.delta.record_tables import require_table
 from pipelines.delta.tables import version
 from pipelines.errors import AuditFailed, ConfigError, InfrastructureError, SourceError
@@ -23,7 +24,7 @@ from pipelines.ledger.certifications import (
 )
 from pipelines.ledger.forgotten_places import forgotten_after, require_forgotten, times_remembered
 from pipelines.ledger.kept_values import delete_if_forgotten
-from pipelines.ledger.retention_properties import first_complete_day, require_complete_days
+from pipelines.ledger.retention_properties import require_complete_days
 from pipelines.spark.pipeline import Pipeline
 
 

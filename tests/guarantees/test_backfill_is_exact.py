@@ -87,6 +87,24 @@ def test_what_bronze_lacks_of_a_span_comes_in_chunks_and_the_rest_is_left_to_ing
     gaps.exact()
 
 
+def test_a_partition_that_bronze_has_lost_is_filled_from_where_ingest_began(source: Source) -> None:
+    source.send(30, partition=1)
+    for _ in range(3):
+        source.send(10)
+        source.ingest()
+    source.drop("_partition = 1")
+    # Spark has forgotten the oldest micro-batch, as it does after a hundred more.
+    for kind in ("offsets", "commits"):
+        (Path(source.lake.config.checkpoint("ingest")) / kind / "0").unlink()
+    later = BackfillSpan(offsets={1: range(10, 30)})
+    with pytest.raises(ConfigError, match=r"-1 @ 0\.\.9, expected none.*--offsets 1:0\.\.29"):
+        source.backfill(later)
+    # Begins with the lowest, so that bronze ends where a run that dies has ended.
+    source.backfill(BackfillSpan(offsets={1: range(20)}))
+    source.backfill(later)
+    source.exact()
+
+
 @pytest.mark.thorough
 def test_a_run_is_killed_and_ingest_commits_between_its_steps_and_the_next_run_completes_it(
     gaps: Source,

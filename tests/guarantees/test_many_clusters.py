@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.first_complete_day import first_complete_day
 from pipelines.delta.idempotent_writer import IdempotentWriter
 from pipelines.delta.tables import version
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
@@ -21,7 +22,6 @@ from pipelines.kafka.backfill_plan import BackfillSpan
 from pipelines.kafka.backfill_run import Backfill
 from pipelines.lag.stages import stages
 from pipelines.ledger.ops_tables import CERTIFICATIONS
-from pipelines.ledger.retention_properties import first_complete_day
 from pipelines.runtime.local_broker import EmbeddedBroker
 from pipelines.spark.checkpoints import query_files
 from pipelines.spark.pipeline import Pipeline

@@ -4,11 +4,13 @@ import platform
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 from delta.tables import DeltaTable
 
 from pipelines.cli.reconcile import message_of
@@ -20,7 +22,9 @@ from pipelines.delta.tables import version
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.fault_points import Point, armed
 from pipelines.kafka.ingest_position import Continuation
+from pipelines.kafka.ingest_state import SparkIngestState
 from pipelines.kafka.source import read_envelopes
+from pipelines.kafka.topics import find_topic
 from pipelines.lineage.key_filter import asked_key
 from pipelines.lineage.searches import OfKey
 from pipelines.spark.checkpoints import first_offsets, note_path
@@ -31,7 +35,7 @@ from pipelines.steps.forget import forget
 from pipelines.steps.ingest import IngestJob, ingest
 from pipelines.steps.reconcile import RecordsMissing, reconcile
 from testbed.waiting import wait_until
-from tests.support.accidents import once
+from tests.support.accidents import dying, once
 from tests.support.delta_rows import rows_in
 from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.lakes import Lake, flight
@@ -251,6 +255,46 @@ def test_a_checkpoint_without_a_micro_batch_begins_where_bronze_ends_or_is_refus
     note = Path(note_path(str(source.checkpoint)))
     assert BEGIN in note.read_text()
     source.refused(r"goes on at .*-0 @ 10, but .* begins at offset 20: offsets 10 to 19 would never be read")
+    source.fixed()
+
+
+class Killed(BaseException):
+    """The process is killed here."""
+
+
+def test_a_reset_that_dies_between_its_steps_does_not_forget_where_ingest_began(
+    source: Source, admin: AdminClient
+) -> None:
+    pipeline = source.lake.pipeline
+
+    def began() -> Mapping[int, int]:
+        return SparkIngestState(pipeline, find_topic(pipeline.spark, pipeline.config.kafka)).first_began()
+
+    source.send(10)
+    for deleted in admin.delete_records([TopicPartition(source.name, 0, 3)]).values():
+        deleted.result(30)
+    source.ingest()
+    assert began() == {0: 3, 1: 0}
+    with armed(Point.CHECKPOINT_MOVED, dying(Killed())), pytest.raises(Killed):
+        reset_checkpoint(pipeline, "reset", "ingest")
+    source.refused("its checkpoint .* does not exist")
+    reset_checkpoint(pipeline, "reset", "ingest")
+    assert began() == {0: 3, 1: 0}
+    source.send(2)
+    assert source.ingest() == 2
+    assert began() == {0: 3, 1: 0}
+
+
+def test_a_reset_names_the_stream_that_is_to_be_reset_before_it(source: Source) -> None:
+    source.send(3)
+    source.ingest()
+    metadata = Path(source.lake.config.checkpoint("speed")) / "metadata"
+    metadata.parent.mkdir(parents=True)
+    metadata.write_bytes(b"")
+    with pytest.raises(SourceError, match=r"checkpoint reset --pipeline flights --query speed; then this"):
+        reset_checkpoint(source.lake.pipeline, "reset", "ingest")
+    assert source.checkpoint.exists()
+    reset_checkpoint(source.lake.pipeline, "reset", "speed")
     source.fixed()
 
 

@@ -15,7 +15,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from pipelines.config.audit import KnownGap
 from pipelines.config.model import PipelineConfig
+from pipelines.delta.first_complete_day import first_complete_day
 from pipelines.delta.idempotent_writer import IdempotentWriter
 from pipelines.delta.record_tables import ensure_bronze
 from pipelines.delta.table_properties import set_table_property
@@ -25,7 +27,7 @@ from pipelines.kafka.ingest_position import end_offsets_after
 from pipelines.kafka.ingest_state import SparkIngestState
 from pipelines.kafka.topics import find_topic
 from pipelines.ledger.leases import Lease, lease
-from pipelines.ledger.retention_properties import first_complete_day, require_complete_days
+from pipelines.ledger.retention_properties import require_complete_days
 from pipelines.nightly.seal import seal
 from pipelines.spark.checkpoints import query_files
 from pipelines.spark.pipeline import Pipeline
@@ -34,6 +36,7 @@ from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.ingest import IngestJob, ingest
 from pipelines.steps.reconcile import RecordsMissing, reconcile
 from testbed.waiting import wait_until
+from tests.support.changes_by_hand import change_by_hand
 from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.lakes import FLIGHT, Lake
 from tests.support.nights import ONE, TWO
@@ -238,6 +241,24 @@ def test_a_reset_hides_no_loss_of_a_partition_of_which_bronze_has_nothing(
     assert again
     assert again.deleted == {}
     assert not reconcile(lake.pipeline).missing
+
+
+def test_records_before_the_first_one_in_bronze_are_missed(
+    broker: str, topic: MakeTopic, make_lake: MakeLake
+) -> None:
+    name = topic(partitions=2)
+    lake = lake_of(make_lake, broker, name)
+    send(broker, name, SENT, times=10)
+    ingest(lake.pipeline, once=True)
+    change_by_hand(lake.spark, lake.config.table("bronze"), lambda rows: rows.delete("_offset < 4"))
+    with lease(lake.pipeline, "seal") as held:
+        with pytest.raises(
+            SourceError, match=r"-0: offsets 0 to 3\. .*oncelake backfill .*--offsets 0:0\.\.3"
+        ):
+            sealed(lake, held)
+        gap = KnownGap(partition=0, first=0, last=3, why="deleted by hand")
+        audit = lake.config.audit.model_copy(update={"known_gaps": (gap,)})
+        assert sealed(lake, held, lake.config.model_copy(update={"audit": audit})) == [(0, 9)]
 
 
 @pytest.mark.thorough

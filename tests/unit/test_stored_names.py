@@ -6,7 +6,7 @@ Each is written out here. A test that took them from the code would follow whoev
 import json
 import re
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import get_args
 
@@ -23,6 +23,7 @@ from pipelines.delta.record_tables import BRONZE, FORGOTTEN, ORIGIN_COLUMNS, QUA
 from pipelines.delta.reset_fence import reset_application
 from pipelines.delta.table_properties import OF_CATALOGS, PROPERTIES, property_of_cluster, to_hex
 from pipelines.formats.contract_files import load_contract
+from pipelines.kafka.beginnings import Beginning, Loss
 from pipelines.lag.alert_file import alerts_in
 from pipelines.ledger.bronze_index import EMPTIED, OFFSETS, RECORDS
 from pipelines.ledger.certifications import VerdictStatus
@@ -217,6 +218,9 @@ def test_the_checkpoint_of_a_further_cluster_keeps_its_place() -> None:
 
 def test_notes_beside_checkpoints_keep_their_words() -> None:
     assert (BEGIN, PARTITIONS, BEGAN) == ("begin", "partitions", "began")
+    loss = Beginning({0: 5}, {1: Loss(2, date(2013, 1, 3)), 2: Loss(0, date(2013, 1, 5), date(2013, 1, 3))})
+    lost = '{"1": [2, "2013-01-03", ""], "2": [0, "2013-01-05", "2013-01-03"]}'
+    assert loss.entries() == {"began": '{"0": 5}', "lost": lost}
     assert (SINK, PROGRESS_IN) == ("sink", "progress_topic")
     note = '{"speed": "id", "since": 7, "topic_id": "t", "partitions": "6", "begin": "bronze"}'
     assert note_in(note, "speed.note.json")["since"] == 7

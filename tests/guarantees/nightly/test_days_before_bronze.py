@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
+from delta.tables import DeltaTable
 
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.record_tables import ensure_bronze
 from pipelines.delta.table_properties import WHOLE_FROM, set_table_property, table_property
+from pipelines.delta.tables import version
 from pipelines.errors import ConfigError, OncelakeError, SourceError
 from pipelines.fault_points import Point, armed
+from pipelines.kafka.log_start import first_sent
 from pipelines.kafka.topics import find_topic
 from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.ingest import ingest
@@ -95,6 +98,7 @@ def test_a_partition_that_kafka_had_begun_to_delete_when_ingest_was_reset_is_not
     lake = make_lake(f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}", contract=small)
     ingest(lake.pipeline, once=True)
     assert whole_from(lake) is None
+    before = version(lake.spark, lake.config.table("bronze"))
 
     # It is added and filled while ingest is down, for longer than Kafka keeps records.
     admin.create_partitions([NewPartitions(name, 2)])[name].result(30)
@@ -111,6 +115,44 @@ def test_a_partition_that_kafka_had_begun_to_delete_when_ingest_was_reset_is_not
     assert whole_from(lake) == "2013-01-03"
     with pytest.raises(ConfigError, match="records of it are gone"):
         run(lake, ONE)
+
+    # Bronze as it was before it said so, and before it had a record of the partition.
+    DeltaTable.forPath(lake.spark, lake.config.table("bronze")).restoreToVersion(before)
+    assert whole_from(lake) is None
+    with pytest.raises(SourceError, match=r"bronze does not|rolled back"):
+        ingest(lake.pipeline, once=True)
+    reset_checkpoint(lake.pipeline, "reset", "ingest")
+    ingest(lake.pipeline, once=True)
+    assert lake.count("bronze") == 7
+    assert whole_from(lake) == "2013-01-03"
+
+    # A person knows better, and a further reset does not.
+    table = lake.config.table("bronze")
+    set_table_property(lake.spark, table, WHOLE_FROM, "2013-01-02")
+    reset_checkpoint(lake.pipeline, "reset", "ingest")
+    ingest(lake.pipeline, once=True)
+    assert whole_from(lake) == "2013-01-02"
+    # In a copy that a query made, all properties are gone; ingest was not reset.
+    lake.spark.sql(f"ALTER TABLE delta.`{table}` UNSET TBLPROPERTIES ('{WHOLE_FROM}')")
+    ingest(lake.pipeline, once=True)
+    assert whole_from(lake) == "2013-01-03"
+
+
+def test_a_first_record_that_came_late_does_not_decide_which_days_are_complete(
+    broker: str, topic: MakeTopic, make_lake: MakeLake
+) -> None:
+    def sent(day: int) -> int:
+        return int(datetime(2013, 1, day, tzinfo=UTC).timestamp())
+
+    producer, name = ordered_producer(broker), topic(partitions=2)
+    for partition in range(2):
+        # The first has come late, and the clock of the producer of the fifth was ahead.
+        for day in (1, 3, 3, 3, 9, *[4] * 245):
+            producer.produce(name, b"x", partition=partition, timestamp=1000 * sent(day))
+    assert producer.flush(30) == 0
+    lake = make_lake(f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}")
+    # Of 250 records five count, of ninety one.
+    assert first_sent(lake.pipeline, {0: range(250), 1: range(90)}) == {0: sent(3), 1: sent(1)}
 
 
 def test_what_ingest_notes_when_a_run_has_begun_holds_for_that_run(
