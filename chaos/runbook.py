@@ -44,6 +44,10 @@ def damaged_end(error: str) -> Path | None:
     return Path(found[1]) if found else None
 
 
+def _damaged(error: str) -> Path | None:
+    return damaged_commit(error) or damaged_end(error)
+
+
 @dataclass
 class Runbook:
     """Follows the runbook, while the streams that it is about are stopped.
@@ -66,7 +70,7 @@ class Runbook:
             query: the stream.
             error: what the stream said.
         """
-        if damaged := damaged_commit(error) or damaged_end(error):
+        if damaged := _damaged(error):
             self._move_aside(damaged)
         elif query == "publish" and reset_in(error) is None:
             self._begin_publishing(pipeline)
@@ -109,7 +113,8 @@ class Runbook:
         Args:
             pipeline: the pipeline.
             command: the command.
-            done: the queries whose checkpoints were reset; one that the command tells to reset is added.
+            done: the queries whose checkpoints were reset; one that the command tells to reset is added, and
+                what it says is damaged and was moved aside.
             options: of the command.
         """
         deadline = time.monotonic() + _TRIES_S
@@ -129,6 +134,10 @@ class Runbook:
             if code == 4 and (named := reset_in(error)) and named not in done:
                 done.add(named)
                 self._command(pipeline, "checkpoint reset", done, "--query", named)
+            elif code == 4 and (damaged := _damaged(error)) and str(damaged) not in done:
+                # Of another table or checkpoint than the command is about.
+                done.add(str(damaged))
+                self._move_aside(damaged)
             elif (code != 1 and not (code == 2 and lacks_permission(error))) or time.monotonic() > deadline:
                 self.journal.violate("the commands of the runbook lead back", f"{job.name}: {code}: {error}")
                 return
