@@ -1,8 +1,8 @@
 """The tables of events, speed and batch layer: each remembers by what rule its rows were made."""
 
 import json
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Collection, Mapping
+from datetime import UTC, date, datetime
 
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
@@ -146,10 +146,14 @@ def dedup_settings(contract: DataContract, speed: SpeedConfig) -> dict[str, str]
     }
 
 
-def ensure_batch(pipeline: Pipeline) -> None:
+def ensure_batch(pipeline: Pipeline, certified_days: Collection[date] = ()) -> None:
     """Make the batch layer's table if there is none, and keep with it by what rule events have a day.
 
     Its versions stay readable, however old they get.
+
+    Args:
+        pipeline: The pipeline.
+        certified_days: The days that are certified; one that is empty has no row in the table.
 
     Raises:
         ConfigError: Its days were made with another dedup key, event time or zone, so that an event could be
@@ -169,7 +173,7 @@ def ensure_batch(pipeline: Pipeline) -> None:
     )
     if stored != encoded:
         set_table_property(spark, table, DAYS, encoded)
-    keep_rules(spark, table, contract.day_time_zone)
+    keep_rules(spark, table, contract.day_time_zone, certified_days)
     keep_versions(spark, table)
 
 

@@ -7,6 +7,7 @@ twice, or not at all. Only days that are stored matter, so a decree for future d
 
 import re
 from bisect import bisect_right
+from collections.abc import Collection
 from datetime import UTC, date, datetime
 from functools import cache
 from itertools import pairwise
@@ -58,13 +59,16 @@ def days_that_differ(old_rules: str, new_rules: str) -> list[tuple[date, date]]:
     return spans
 
 
-def require_same_rules(spark: SparkSession, table: str, zone: str) -> str | None:
+def require_same_rules(
+    spark: SparkSession, table: str, zone: str, empty: Collection[date] = ()
+) -> str | None:
     """Make sure that the days of a table were built by the current rules of the zone.
 
     Args:
         spark: The session.
         table: The path of a Delta table partitioned by `_event_date`.
         zone: The zone of its days.
+        empty: Days that were built as well, whether they have rows or not.
 
     Returns:
         The current rules, if the table does not keep them.
@@ -83,24 +87,25 @@ def require_same_rules(spark: SparkSession, table: str, zone: str) -> str | None
     if spans:
         of_them = " OR ".join(f"_event_date BETWEEN DATE'{first}' AND DATE'{last}'" for first, last in spans)
         days = read(spark, table).where(of_them)
-        first, last = days.agg(F.min("_event_date"), F.max("_event_date")).first() or (None, None)
-        if first is not None:
+        of_rows = days.agg(F.min("_event_date"), F.max("_event_date")).first() or ()
+        built = [day for day in empty if any(first <= day <= last for first, last in spans)]
+        if found := [*filter(None, of_rows), *built]:
             raise SourceError(
-                f"{table}: days from {first} to {last} were built by other rules of {zone} than Java has now,"
-                " so an hour between two days would be on both, or on neither. Nothing was changed. Use the"
-                " earlier Java, or its time zone data, or rebuild all days: see docs/runbook.md,"
-                " 'The rules of the time zone have changed'"
+                f"{table}: days from {min(found)} to {max(found)} were built by other rules of {zone} than"
+                " Java has now, so an hour between two days would be on both, or on neither. Nothing was"
+                " changed. Use the earlier Java, or its time zone data, or rebuild all days: see"
+                " docs/runbook.md, 'The rules of the time zone have changed'"
             )
     return current_rules
 
 
-def keep_rules(spark: SparkSession, table: str, zone: str) -> None:
-    """Keep the current rules of the zone with a table of event days.
+def keep_rules(spark: SparkSession, table: str, zone: str, empty: Collection[date] = ()) -> None:
+    """Keep the current rules of the zone with a table of event days; see `require_same_rules`.
 
     Raises:
         SourceError: Days of it were made by others. The table is as it was.
     """
-    if rules := require_same_rules(spark, table, zone):
+    if rules := require_same_rules(spark, table, zone, empty):
         set_table_property(spark, table, ZONE_RULES, rules)
 
 

@@ -177,7 +177,7 @@ class _Tables:
     def to_certified(self, certified: Certified | None, stamp: Stamp) -> int:
         restored = back_to_certified(self.pipeline, certified, stamp)
         # Only now: columns that it adds are a version of their own.
-        ensure_batch(self.pipeline)
+        ensure_batch(self.pipeline, certified.days if certified else ())
         return restored.version
 
     def build(self, stamp: Stamp) -> int:

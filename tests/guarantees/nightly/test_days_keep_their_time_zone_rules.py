@@ -1,6 +1,7 @@
 """Days are made by one set of rules of their time zone: another Java builds none beside them."""
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.support.lakes import Lake
 from tests.support.nights import ONE, THREE, on, run
 
 BEFORE_2013 = 1356998400
+FOUR, FIVE = THREE + timedelta(days=1), THREE + timedelta(days=2)
 OTHERS = "days from 2013-01-01 to 2013-01-02 were built by other rules of America/New_York"
 
 
@@ -49,6 +51,17 @@ def test_days_that_were_made_by_other_rules_have_none_built_beside_them(
     assert lake.count("batch") == 5
     monkeypatch.undo()
     assert kept_rules(lake) == zone_rules.zone_rules(lake.spark, "America/New_York")
+
+
+def test_a_certified_day_without_rows_was_made_by_rules_too(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.ingest([on(5, 7)])
+    assert run(lake, THREE, FOUR).days == {THREE: "certified", FOUR: "certified"}
+    # From the end of the third day on, of which the table has no row.
+    other_rules(monkeypatch, lake, BEFORE_2013 + 4 * 86_400)
+    with pytest.raises(SourceError, match="days from 2013-01-04 to 2013-01-04 were built by other rules"):
+        run(lake, FIVE)
 
 
 @pytest.mark.thorough
