@@ -1,5 +1,6 @@
 """Replay: add records of the quarantine that keep the current contract to the lake, each once."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -39,6 +40,7 @@ from pipelines.records.dedup import (
     without_key_columns,
 )
 from pipelines.spark.pipeline import Pipeline
+from pipelines.sql import literal
 from pipelines.steps.rebuild import Rebuild, rebuild
 from pipelines.steps.replay_run import (
     ReplayLake,
@@ -47,6 +49,8 @@ from pipelines.steps.replay_run import (
     run_replay,
 )
 from pipelines.steps.serving_table import refresh_readers_or_warn
+
+_log = logging.getLogger(__name__)
 
 
 def replay_and_rebuild(
@@ -96,6 +100,37 @@ def replay_lake(
     return _Lake(pipeline, run_id, selection)
 
 
+def _near(chosen: DataFrame) -> str:
+    """Return a condition that is true of the records' offsets, and by which most files are not read."""
+    spans = small_rows(
+        chosen.groupBy("_topic", "_partition").agg(
+            F.min("_offset").alias("first"), F.max("_offset").alias("last")
+        )
+    )
+    parts = (
+        f"(_topic = {literal(row['_topic'])} AND _partition = {row['_partition']}"
+        f" AND _offset BETWEEN {row['first']} AND {row['last']})"
+        for row in spans
+    )
+    return " OR ".join(parts) or "false"
+
+
+def _in_bronze(pipeline: Pipeline, chosen: DataFrame) -> DataFrame:
+    """Leave out records that bronze has lost: no rebuild has them, so they must not count as replayed."""
+    if not exists(pipeline.spark, bronze := pipeline.table("bronze")):
+        return chosen
+    held = read(pipeline.spark, bronze).where(_near(chosen)).select(*COORDINATES)
+    lost = chosen.join(held, [*COORDINATES], "left_anti").count()
+    if not lost:
+        return chosen
+    _log.warning(
+        "%d records of the quarantine are not in %s, so no rebuild would have them: they stay unresolved. If"
+        " Kafka still has them, run oncelake backfill, then replay again; otherwise discard them",
+        *(lost, bronze),
+    )
+    return chosen.join(held, [*COORDINATES], "left_semi")
+
+
 @dataclass(frozen=True)
 class _Lake:
     """The tables of a lake, see `pipelines.steps.replay_run.ReplayLake`."""
@@ -119,7 +154,7 @@ class _Lake:
         pipeline = self.pipeline
         # What was forgotten before this run had the lease is no longer there.
         at = version(pipeline.spark, pipeline.table("quarantine"))
-        chosen = not_forgotten(pipeline, picked(pipeline, self.selection, at))
+        chosen = _in_bronze(pipeline, not_forgotten(pipeline, picked(pipeline, self.selection, at)))
         records = chosen.dropDuplicates(list(COORDINATES)).select(*ENVELOPE, *ORIGIN)
         try:
             yield self._persist(decode_all(pipeline, records, retries_passed_over=True))

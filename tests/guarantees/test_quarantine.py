@@ -41,6 +41,7 @@ from pipelines.steps.serving import read_serving
 from tests.support import replays
 from tests.support.accidents import dying, once
 from tests.support.certified_days import certify
+from tests.support.changes_by_hand import change_by_hand
 from tests.support.engines import by_delta_rs
 from tests.support.lake_copies import copied, lake_in
 from tests.support.lakes import EPOCH, Lake, Record, flight
@@ -366,6 +367,22 @@ def test_a_replayed_record_that_bronze_no_longer_holds_stays_as_it_is(
     with lease(former, "former") as taken:
         assert judge_again(former, cut, taken) is None
     assert kept(replayed) == before
+
+
+def test_a_record_that_bronze_has_lost_is_not_replayed(
+    lake: Lake, small: DataContract, caplog: pytest.LogCaptureFixture
+) -> None:
+    def of_partition(number: int) -> list[str]:
+        rows = lake.table("quarantine").where(f"_partition = {number}").orderBy("_offset")
+        return [f"{row['_status']} {row['_attempts']}" for row in rows.toLocalIterator()]
+
+    before, others = of_partition(1), of_partition(0)
+    bronze = lake.config.table("bronze")
+    change_by_hand(lake.spark, bronze, lambda rows: rows.delete("_partition = 1"))
+    replay(with_contract(lake, small))
+    assert f"{len(before)} records of the quarantine are not in" in caplog.text
+    assert of_partition(1) == before
+    assert of_partition(0) != others
 
 
 @pytest.mark.thorough
