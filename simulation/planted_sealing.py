@@ -72,13 +72,6 @@ class _TailsNotCompared(ModelIngest):
         return None
 
 
-class _NumbersNotCompared(ModelIngest):
-    """When ingest starts, bronze is not asked for the micro-batches that it has."""
-
-    def require_fit(self) -> QueryFiles:
-        return self.files()
-
-
 class _BeginsBehindTheFirst(ModelIngest):
     """After a reset ingest goes on behind the first record of bronze."""
 
@@ -166,7 +159,6 @@ SEALING: Final = (
     _ingest("the first complete day is not noted", 16, _FirstDayNotNoted),
     _ingest("the first complete day is read before the seal alone", 182, _FirstDayReadOnce),
     _ingest("bronze is not compared with what was read", 11, _TailsNotCompared),
-    _ingest("bronze is not asked for its micro-batches", 152, _NumbersNotCompared),
     _ingest("a reset goes back by one record", 16, _BeginsBehindTheFirst),
     _query("asked is when it was written", 211, _AskedWhenWritten),
     _query("a plan of another run is taken for a new one", 3109, _PlanOfAnotherRun),

@@ -60,6 +60,7 @@ class IdempotentWriter:
         last: The last micro-batch and its rows.
         fence: Keeps out a run that was replaced by a reset of its checkpoint; None if a reset replaces the
             table as well.
+        table_id: The id of the table when this run wrote to it first; None before that.
     """
 
     table: str
@@ -67,6 +68,7 @@ class IdempotentWriter:
     rows: int = 0
     last: BatchRows | None = None
     fence: ResetFence | None = None
+    table_id: str | None = None
 
     def append(self, rows: DataFrame, batch: int, count: int, **notes: int | None) -> bool:
         """Append a micro-batch, unless an earlier try has done so; one without rows is a commit, too.
@@ -112,8 +114,21 @@ class IdempotentWriter:
     def draft(self, rows: DataFrame) -> DraftedRows:
         """Write the rows of a micro-batch to files that no reader sees before `commit`."""
         transaction = Transaction(rows.sparkSession, self.table)
+        self._require_same_table(transaction)
         transaction.write(rows)
         return DraftedRows(transaction, transaction.written_rows())
+
+    def _require_same_table(self, transaction: Transaction) -> None:
+        found = transaction.table_id()
+        self.table_id = self.table_id or found
+        if found != self.table_id:
+            raise SourceError(
+                f"{self.table}: another table is in its place since this run began: found table id {found},"
+                f" expected {self.table_id}. Its checkpoint was reset, or the table was restored from a copy."
+                " Nothing of this micro-batch was written. Leave the run that follows the reset at work, and"
+                " see to it that this one is not started again. See docs/runbook.md, 'A table and its"
+                " checkpoint do not match'"
+            )
 
     def commit(self, draft: DraftedRows, batch: int, **notes: int | None) -> None:
         """Make what was drafted a part of the table.
@@ -174,8 +189,8 @@ class IdempotentWriter:
     def _another_run(self, last: int | None, query: str, batch: int) -> SourceError:
         return SourceError(
             f"{self.table}: found micro-batch {last} of query {query} in it, expected {batch - 1} or less:"
-            " another run writes with a copy of this checkpoint. Nothing of this micro-batch was written."
-            " Stop the other run, then start again"
+            " another run writes with this checkpoint, or a copy of it. Nothing of this micro-batch was"
+            " written. Stop the other run, then start again"
         )
 
     def _count(self, batch: int, rows: int) -> None:

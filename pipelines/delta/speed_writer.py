@@ -36,8 +36,8 @@ class SpeedWriter:
         begun = check.files.in_flight
         return cls(
             check.files.path,
-            IdempotentWriter(config.table("speed"), begun),
-            IdempotentWriter(config.table("quarantine"), begun),
+            IdempotentWriter(config.table("speed"), begun, table_id=check.files.note.get("speed")),
+            IdempotentWriter(config.table("quarantine"), begun, table_id=check.files.note.get("quarantine")),
             check.quarantined,
         )
 

@@ -62,6 +62,10 @@ class Transaction:
         """The version of the table that it reads."""
         return int(self._inner.readVersion())
 
+    def table_id(self) -> str:
+        """Return the id that Delta gave the table when it was made, see `pipelines.delta.tables.table_id`."""
+        return str(self._inner.snapshot().metadata().id())
+
     def require_table(self) -> None:
         """Make sure that there is a table.
 

@@ -178,6 +178,10 @@ class StreamProgress:
         since = (now - self.written_at).total_seconds()
         return since if self.ended_at is None and since > WRITTEN_S else None
 
+    def is_recent(self, now: datetime) -> bool:
+        """Return whether a run has not ended, and has told of itself a moment ago."""
+        return self.ended_at is None and self.unwritten_s(now) is None
+
     def is_alive(self) -> bool | None:
         """Return whether the process of the run is there; None where that cannot be seen from here."""
         if self.host != platform.node():

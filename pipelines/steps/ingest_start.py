@@ -75,7 +75,10 @@ def prepare_start(lake: IngestLake, files: QueryFiles) -> Continuation | None:
         _refuse_latest(lake, files)
     lake.make_bronze()
     require_fit(lake.config, "ingest", checkpoint_mismatch(lake, files))
-    require_same_log(lake, last_offsets(lake))
+    last = last_offsets(lake)
+    if not is_begun and BEGIN not in files.note and last:
+        require_fit(lake.config, "ingest", _copied(lake.config.table("bronze"), files))
+    require_same_log(lake, last)
     start = _start(lake, files, is_first=not is_begun)
     begun = start.begun if start and not is_begun else {}
     _remember_losses(lake, beginning_in(files.note, files.path), begun)
@@ -171,6 +174,14 @@ def _kept_beginning(files: QueryFiles, start: Continuation | None) -> Beginning:
     if start.is_first:
         return Beginning()
     return replace(noted, began={n: at for n, at in noted.began.items() if n not in start.begun})
+
+
+def _copied(bronze: str, files: QueryFiles) -> str:
+    return (
+        f"{bronze} has rows of a stream, but its checkpoint {files.path} does not exist or is new, and the"
+        " table knows of no stream: it was copied without the checkpoint. The stream would write these rows"
+        " again"
+    )
 
 
 def _remember_losses(lake: IngestLake, noted: Beginning, begun: Collection[int]) -> None:

@@ -285,6 +285,25 @@ def test_a_reset_that_dies_between_its_steps_does_not_forget_where_ingest_began(
     assert began() == {0: 3, 1: 0}
 
 
+def test_a_bronze_that_was_copied_without_its_checkpoint_is_not_filled_once_more(
+    source: Source, tmp_path: Path
+) -> None:
+    source.send(10)
+    source.send(5, partition=1)
+    source.ingest()
+    # A query copies the rows, and neither properties nor what the table knows of streams.
+    rows, copy = source.lake.spark.read.format("delta").load(str(source.bronze)), tmp_path / "copy"
+    rows.write.format("delta").save(str(copy))
+    put_back(copy, source.bronze)
+    shutil.rmtree(source.checkpoint)
+    Path(note_path(str(source.checkpoint))).unlink()
+    source.send(2)
+    with pytest.raises(SourceError, match=r"copied without the checkpoint.*checkpoint reset --pipeline"):
+        source.ingest()
+    assert source.lake.count("bronze") == 15
+    source.fixed()
+
+
 def test_a_reset_names_the_stream_that_is_to_be_reset_before_it(source: Source) -> None:
     source.send(3)
     source.ingest()

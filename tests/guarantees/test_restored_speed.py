@@ -1,8 +1,10 @@
 """The speed layer, the quarantine and their checkpoint know each other: one that was put back is refused."""
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -23,9 +25,10 @@ from pipelines.errors import InfrastructureError, SourceError
 from pipelines.fault_points import Point, armed
 from pipelines.ledger.quarantine import Selection
 from pipelines.spark.checkpoints import note_path, query_files
+from pipelines.spark.stream_progress import progress_path
 from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.maintain import maintain
-from tests.support.accidents import dying
+from tests.support.accidents import dying, once
 from tests.support.changes_by_hand import change_by_hand
 from tests.support.delta_rows import rows_in
 from tests.support.lakes import Lake
@@ -168,6 +171,37 @@ def test_what_is_read_further_than_it_was_put_back_is_refused_and_what_was_kille
     lake.ingest([on(1, 3), on(1, 4)])
     stream(lake)
     assert numbers(lake) == [1, 2, 3, 4]
+
+
+def test_a_run_that_stood_still_while_the_stream_was_reset_writes_nothing_more(lake: Lake) -> None:
+    lake.ingest([on(1, 1), BAD])
+    stream(lake)
+    lake.ingest([on(1, 2)])
+    progress = Path(progress_path(lake.config.checkpoint("speed")))
+
+    def is_elsewhere(written_at: datetime) -> None:
+        """The run is on another machine, of which nothing else is seen."""
+        run = json.loads(progress.read_text()) | {"host": "elsewhere", "written_at": written_at.isoformat()}
+        (progress.parent / f".{progress.name}.crc").unlink(missing_ok=True)
+        progress.write_text(json.dumps(run))
+
+    def reset() -> None:
+        is_elsewhere(datetime.now(UTC))
+        with pytest.raises(InfrastructureError, match="speed_stream runs on elsewhere"):
+            reset_checkpoint(lake.pipeline, "reset", "speed")
+        is_elsewhere(datetime.now(UTC) - timedelta(minutes=5))
+        reset_checkpoint(lake.pipeline, "reset", "speed")
+        # As the run does that follows.
+        ensure_speed(lake.pipeline)
+        ensure_quarantine(lake.pipeline)
+
+    with (
+        armed(Point.BATCH_LOOKED_FOR, once(reset)),
+        pytest.raises(SourceError, match="another table is in its place since this run began") as refused,
+    ):
+        stream(lake)
+    assert refused.value.exit_code == 4
+    assert numbers(lake) == []
 
 
 def test_a_stream_within_its_first_version_or_within_a_commit_has_read_that_version(

@@ -230,7 +230,7 @@ def test_a_run_that_is_fenced_leaves_the_figures_of_the_run_that_goes_on(watched
     begun = kept()
     second = StreamMonitor(pipeline, "ingest", None)
     wait_until(lambda: kept() != begun, "the second run has begun", 30)
-    first.end("another run writes with a copy of this checkpoint")
+    first.end("another run writes with this checkpoint, or a copy of it")
     left = kept()
     second.end(None)
     assert left
