@@ -126,8 +126,8 @@ class IdempotentWriter:
                 f"{self.table}: another table is in its place since this run began: found table id {found},"
                 f" expected {self.table_id}. Its checkpoint was reset, or the table was restored from a copy."
                 " Nothing of this micro-batch was written. Leave the run that follows the reset at work, and"
-                " see to it that this one is not started again. See docs/runbook.md, 'A table and its"
-                " checkpoint do not match'"
+                " see to it that this one is not started again. See"
+                " docs/runbook.md, 'A table and its checkpoint do not match'"
             )
 
     def commit(self, draft: DraftedRows, batch: int, **notes: int | None) -> None:
