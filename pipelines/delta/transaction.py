@@ -63,7 +63,12 @@ class Transaction:
         return int(self._inner.readVersion())
 
     def table_id(self) -> str:
-        """Return the id that Delta gave the table when it was made, see `pipelines.delta.tables.table_id`."""
+        """Return the id that Delta gave the table when it was made, see `pipelines.delta.tables.table_id`.
+
+        Raises:
+            SourceError: There is none.
+        """
+        self.require_table()
         return str(self._inner.snapshot().metadata().id())
 
     def require_table(self) -> None:
