@@ -15,6 +15,7 @@ from pipelines.delta.stream_check import reset_command
 from pipelines.delta.tables import exists
 from pipelines.errors import SourceError
 from pipelines.fault_points import Point, reach
+from pipelines.kafka.beginnings import Beginning
 from pipelines.kafka.ingest_position import Continuation, beginning, continuation
 from pipelines.kafka.ingest_state import SparkIngestState
 from pipelines.kafka.topics import find_topic
@@ -96,6 +97,12 @@ class _IngestBefore(SparkIngestState):
         with suppress(SourceError):
             return super().began()
         return None
+
+    def noted(self) -> Beginning:
+        """Return what is known all the same."""
+        with suppress(SourceError):
+            return super().noted()
+        return Beginning()
 
     def note(self) -> Mapping[str, str | int]:
         """Return what is known all the same; empty if the file is damaged."""

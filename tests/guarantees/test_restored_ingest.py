@@ -1,5 +1,6 @@
 """Bronze and ingest's checkpoint know each other: where one was put back, nothing is lost or doubled."""
 
+import json
 import platform
 import re
 import shutil
@@ -113,6 +114,9 @@ def test_a_checkpoint_whose_first_offsets_are_damaged_is_refused_and_reset(sourc
     refused(file.read_bytes()[:-4])
     (file.parent / ".0.crc").unlink()
     refused(b"")
+    note = Path(note_path(str(source.checkpoint)))
+    (note.parent / f".{note.name}.crc").unlink(missing_ok=True)
+    note.write_text(json.dumps(json.loads(note.read_text()) | {"lost": "half of"}))
     source.fixed()
 
 
