@@ -272,7 +272,8 @@ def _hot_partition(facts: StageFacts) -> Diagnosis | None:
         return None
     hot = max(lags, key=lambda each: each.records)
     share, fair = hot.records / total, 1 / len(lags)
-    if share < max(_HOT_SHARE, min(2 * fair, 0.9)):
+    # The backlog of one whose leader was away is as uneven, and shrinks.
+    if share < max(_HOT_SHARE, min(2 * fair, 0.9)) or hot.catch_up_s is not None:
         return None
     symptom = _symptom("hot_partition", partition=hot.partition, share=share, fair=fair)
     return Diagnosis("skew", (symptom,), 0.8, "spread_partitions")
