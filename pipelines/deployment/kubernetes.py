@@ -84,7 +84,7 @@ def _stream(pods: Pods, process: StreamProcess) -> list[Document]:
     container = pods.container(process.job, *process.options)
     named = [{"name": "metrics", "containerPort": port}] if port else []
     if port:
-        container |= {"ports": named, "livenessProbe": _probe(port)}
+        container |= {"ports": named, "startupProbe": _probe(port, 60), "livenessProbe": _probe(port, 5)}
     service: dict[str, Any] = {"clusterIP": "None", "selector": pods.labels(part)}
     if port:
         service["ports"] = [{"name": "metrics", "port": port}]
@@ -104,14 +104,13 @@ def _stream(pods: Pods, process: StreamProcess) -> list[Document]:
     ]
 
 
-def _probe(port: int) -> dict[str, Any]:
-    # A stream that starts has no server yet.
+def _probe(port: int, minutes: int) -> dict[str, Any]:
+    # A stream that starts has no server before it has compared its tables, which a large lake makes long.
     return {
         "httpGet": {"path": "/livez", "port": port},
-        "initialDelaySeconds": 300,
         "periodSeconds": 60,
         "timeoutSeconds": 10,
-        "failureThreshold": 5,
+        "failureThreshold": minutes,
     }
 
 

@@ -28,7 +28,7 @@ _SCALING: Final = (
 )
 _RETRIES: Final = (
     "The operator does not distinguish exit codes: it also starts an application again whose failure"
-    " stays the same, a bounded number of times. Alert on FAILED."
+    " stays the same. Alert on any state but RUNNING of a stream, and on FAILED of a run."
 )
 _IMAGE: Final = (
     "The image is the one that docs/deploy.md describes for Kubernetes: Spark with the jars in its own"
@@ -62,7 +62,8 @@ def spark_operator_files(pods: Pods, executors: Executors) -> list[DeploymentFil
             "apiVersion": "sparkoperator.k8s.io/v1beta2",
             "kind": "SparkApplication",
             "metadata": pods.of_process(each),
-            "spec": _application(pods, each.job, executors, each) | {"restartPolicy": _restart(15, 120)},
+            # A driver that is evicted ends well, and the retries of OnFailure are for its whole life.
+            "spec": _application(pods, each.job, executors, each) | {"restartPolicy": {"type": "Always"}},
         }
         for each in pods.described.processes
     ]

@@ -144,6 +144,22 @@ SITUATIONS = (
         ("oncelake_certified_day_timestamp_seconds",),
         1_480,
     ),
+    Situation(
+        "OncelakeNightsUnknown",
+        (
+            stream("healthy", "1x3000"),
+            stream("healthy", "1x3000", FIRST),
+            stream("healthy", "1x3000", FURTHER),
+        ),
+        (
+            "oncelake_last_run_status",
+            "oncelake_last_run_timestamp_seconds",
+            "oncelake_failed_days",
+            "oncelake_certified_day_timestamp_seconds",
+            "oncelake_last_run_checks",
+        ),
+        2_900,
+    ),
     Situation("OncelakeCheckWarned", (night("last_run_checks", "1x90", status="warned"),)),
 )
 

@@ -142,7 +142,8 @@ def test_streams_and_upkeep_are_started_again_only_where_that_may_help(job: str)
     started, words = started_by(service["ExecStart"].replace("%j", job))
     assert started == job
     require_taken(words, job)
-    assert service["RestartPreventExitStatus"].split() == ["2", "4"]
+    # Brokers that restart may not know the topic, which the stream takes for one that is gone.
+    assert service.get("RestartPreventExitStatus") == ("2 4" if job == "maintain" else None)
     assert unit(path)["Unit"]["OnFailure"] == f"{FAILED.name.removesuffix('.service')}%n.service"
 
 

@@ -286,6 +286,12 @@ def test_streams_are_probed_where_they_answer(
     asked = [(each["httpGet"]["path"], each["httpGet"]["port"]) for each in probes if each]
     assert asked == [("/livez", 9464), ("/livez", 9465), ("/livez", 9466)]
     assert all("livenessProbe" not in containers(each)[0] for each in of_kind(plain, "StatefulSet"))
+    # A start may take an hour, and a stream that runs five minutes without an answer.
+    both = [containers(each)[0] for each in of_kind(everything, "StatefulSet")]
+    assert {
+        each["startupProbe"]["failureThreshold"] * each["startupProbe"]["periodSeconds"] for each in both
+    } == {3600}
+    assert {each["livenessProbe"]["failureThreshold"] for each in both} == {5}
 
 
 def test_the_network_is_open_where_the_configuration_connects_to(plain: PipelineDeployment) -> None:
