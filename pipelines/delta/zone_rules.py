@@ -60,7 +60,7 @@ def days_that_differ(old_rules: str, new_rules: str) -> list[tuple[date, date]]:
 
 
 def require_same_rules(
-    spark: SparkSession, table: str, zone: str, empty: Collection[date] = ()
+    spark: SparkSession, table: str, zone: str, built: Collection[date] = ()
 ) -> str | None:
     """Make sure that the days of a table were built by the current rules of the zone.
 
@@ -68,7 +68,7 @@ def require_same_rules(
         spark: The session.
         table: The path of a Delta table partitioned by `_event_date`.
         zone: The zone of its days.
-        empty: Days that were built as well, whether they have rows or not.
+        built: Days that are known to have been built: one without a row is not in the table.
 
     Returns:
         The current rules, if the table does not keep them.
@@ -88,8 +88,8 @@ def require_same_rules(
         of_them = " OR ".join(f"_event_date BETWEEN DATE'{first}' AND DATE'{last}'" for first, last in spans)
         days = read(spark, table).where(of_them)
         of_rows = days.agg(F.min("_event_date"), F.max("_event_date")).first() or ()
-        built = [day for day in empty if any(first <= day <= last for first, last in spans)]
-        if found := [*filter(None, of_rows), *built]:
+        known = [day for day in built if any(first <= day <= last for first, last in spans)]
+        if found := [*filter(None, of_rows), *known]:
             raise SourceError(
                 f"{table}: days from {min(found)} to {max(found)} were built by other rules of {zone} than"
                 " Java has now, so an hour between two days would be on both, or on neither. Nothing was"
@@ -99,13 +99,13 @@ def require_same_rules(
     return current_rules
 
 
-def keep_rules(spark: SparkSession, table: str, zone: str, empty: Collection[date] = ()) -> None:
+def keep_rules(spark: SparkSession, table: str, zone: str, built: Collection[date] = ()) -> None:
     """Keep the current rules of the zone with a table of event days; see `require_same_rules`.
 
     Raises:
         SourceError: Days of it were made by others. The table is as it was.
     """
-    if rules := require_same_rules(spark, table, zone, empty):
+    if rules := require_same_rules(spark, table, zone, built):
         set_table_property(spark, table, ZONE_RULES, rules)
 
 

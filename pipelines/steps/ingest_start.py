@@ -81,8 +81,9 @@ def prepare_start(lake: IngestLake, files: QueryFiles) -> Continuation | None:
     require_same_log(lake, last)
     start = _start(lake, files, is_first=not is_begun)
     begun = start.begun if start and not is_begun else {}
-    _remember_losses(lake, beginning_in(files.note, files.path), begun)
-    beginning = _kept_beginning(files, start)
+    noted = beginning_in(files.note, files.path)
+    _remember_losses(lake, noted, begun)
+    beginning = _kept_beginning(noted, start)
     if start and not is_begun:
         beginning = _note_incomplete_days(lake, start, beginning)
     lake.note_tables(files, beginning)
@@ -163,12 +164,11 @@ def _start(lake: IngestLake, files: QueryFiles, *, is_first: bool) -> Continuati
     return start
 
 
-def _kept_beginning(files: QueryFiles, start: Continuation | None) -> Beginning:
+def _kept_beginning(noted: Beginning, start: Continuation | None) -> Beginning:
     """Return where ingest first began, of the partitions of which the checkpoint will say something else.
 
     What bronze has nothing of begins with the checkpoint: bronze says which days lack what was before.
     """
-    noted = beginning_in(files.note, files.path)
     if start is None:
         return noted
     if start.is_first:

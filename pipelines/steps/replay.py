@@ -17,6 +17,7 @@ from pipelines.delta.reader_position_check import require_not_read_ahead
 from pipelines.delta.record_tables import REPLAYED_BY, ensure_quarantine, require_table
 from pipelines.delta.stream_check import refuse_lost_speed
 from pipelines.delta.tables import exists, version
+from pipelines.kafka.missing_offsets import within_ranges
 from pipelines.ledger.certifications import Certified, certified
 from pipelines.ledger.decoding import decode_all, decoding_key
 from pipelines.ledger.forgotten_places import not_forgotten
@@ -102,15 +103,11 @@ def replay_lake(
 
 def _near(chosen: DataFrame) -> str:
     """Return a condition that is true of the records' offsets, and by which most files are not read."""
-    spans = small_rows(
-        chosen.groupBy("_topic", "_partition").agg(
-            F.min("_offset").alias("first"), F.max("_offset").alias("last")
-        )
-    )
+    ends = F.min("_offset").alias("first"), F.max("_offset").alias("last")
     parts = (
-        f"(_topic = {literal(row['_topic'])} AND _partition = {row['_partition']}"
-        f" AND _offset BETWEEN {row['first']} AND {row['last']})"
-        for row in spans
+        f"(_topic = {literal(row['_topic'])} AND"
+        f" {within_ranges([(row['_partition'], range(row['first'], row['last'] + 1))])})"
+        for row in small_rows(chosen.groupBy("_topic", "_partition").agg(*ends))
     )
     return " OR ".join(parts) or "false"
 

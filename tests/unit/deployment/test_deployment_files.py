@@ -278,6 +278,11 @@ def test_a_pod_has_its_zone_where_the_configuration_wants_racks(
     assert spec["executor"]["env"] == environment[-2:]
 
 
+def test_the_operator_starts_a_stream_again_whose_driver_was_evicted(everything: PipelineDeployment) -> None:
+    streams = of_kind(everything, "SparkApplication")
+    assert [each["spec"]["restartPolicy"] for each in streams] == [{"type": "Always"}] * 3
+
+
 def test_streams_are_probed_where_they_answer(
     plain: PipelineDeployment, everything: PipelineDeployment
 ) -> None:

@@ -324,6 +324,14 @@ def test_what_stops_is_told_with_the_danger_that_kafka_deletes_what_is_unread() 
     assert found.advice == "fix_and_start"
 
 
+def test_a_partition_whose_leader_was_away_is_not_hot_once_its_backlog_shrinks() -> None:
+    for seed in range(EACH):
+        stage = Stage(seed)
+        hot_partition(stage)
+        stage.partitions(lambda lag: replace(lag, rate_out=3 * (lag.rate_in or 1.0)))
+        assert cause_of(stage) != "skew"
+
+
 def test_records_whose_age_is_unknown_are_not_taken_for_new_ones() -> None:
     stage = Stage(1)
     stage.partitions(lambda lag: replace(lag, behind_s=None))
