@@ -32,7 +32,8 @@ _OUT_OF_REACH: Final = (
     " aside; broken records in which the key cannot be read; the records of other pipelines that read the"
     " topic, until the events are forgotten there, too (their jobs ask for it); the state of speed_stream,"
     " until its watermark is past the event time by speed.watermark_delay and the share"
-    " speed.state_eviction_share of it, and files of its checkpoint for some further micro-batches; the"
+    " speed.state_eviction_share of it, and files of its checkpoint for some further micro-batches; event"
+    " logs of Spark, which hold the condition with the key; the"
     " minimum and maximum values of each file in Delta's log, which the batch table keeps for ten years"
 )
 

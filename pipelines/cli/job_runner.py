@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipelines.cli.options import CommonOptions, LogFormat
-from pipelines.cli.terminal import harmless, print_error
+from pipelines.cli.terminal import harmless, harmless_lines, print_error
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import OncelakeError
@@ -329,7 +329,7 @@ def set_up_logging(log_format: LogFormat) -> None:
     handler.setFormatter(
         _JsonFormatter()
         if log_format == "json"
-        else logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
+        else _TextFormatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
     )
     # Py4J logs a stack trace for each Ctrl-C that comes while Java is asked, by the root's logger.
     handler.addFilter(lambda record: not record.getMessage().startswith("KeyboardInterrupt while"))
@@ -339,6 +339,13 @@ def set_up_logging(log_format: LogFormat) -> None:
     logging.getLogger("pipelines").setLevel(logging.INFO)
     # It would log a stack trace for each Ctrl-C.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+
+
+class _TextFormatter(logging.Formatter):
+    """Messages may quote what a registry, a broker or a hook has answered."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return harmless_lines(super().format(record))
 
 
 class _JsonFormatter(logging.Formatter):

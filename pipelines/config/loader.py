@@ -42,7 +42,9 @@ _CLUSTERS: Final = ("kafka", "clusters")
 # By the names of settings and headers; a path or a class of credentials is none.
 _SECRET_HEADER: Final = re.compile(r"authorization|cookie|token|secret|signature|api-?key", re.IGNORECASE)
 _SECRET_SETTING: Final = re.compile(
-    r"(secret|password|passphrase|token|(access|secret|private)[._-]?key)$|\.account\.key\.", re.IGNORECASE
+    r"(secret|password|passphrase|token|(access|secret|private|encryption)[._-]?key)$|\.account\.key\."
+    r"|\.client\.secret\.|\.azure\.sas\.",
+    re.IGNORECASE,
 )
 
 

@@ -19,6 +19,9 @@ REFUSED_FUNCTIONS: Final[Mapping[str, str]] = {
         (
             *("from_avro", "to_avro", "schema_of_avro", "from_protobuf", "to_protobuf"),
             *("from_xml", "schema_of_xml"),
+            # Java's parser fetches what the document type of a text names.
+            *("xpath", "xpath_boolean", "xpath_double", "xpath_float", "xpath_int", "xpath_long"),
+            *("xpath_number", "xpath_short", "xpath_string"),
         ),
         "can read a file or an address",
     ),
@@ -31,10 +34,14 @@ EXPECTED: Final = (
 )
 """What a condition may be, for messages."""
 
+# What does not end goes to the end of the text. Otherwise the end of each further one would be looked for
+# in all that follows.
 _HIDDEN: Final = re.compile(
-    r"--[^\n]*|/\*.*?\*/|\b[rR]'[^']*'|\b[rR]\"[^\"]*\"|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`(?P<name>[^`]*)`",
+    r"--(?:\\\n|[^\r\n])*+|/\*.*?(?:\*/|\Z)|\b[rR]'[^']*(?:'|\Z)|\b[rR]\"[^\"]*(?:\"|\Z)"
+    r"|'(?:[^'\\]|\\.)*+(?:'|\\?\Z)|\"(?:[^\"\\]|\\.)*+(?:\"|\\?\Z)|`(?P<name>[^`]*)`",
     re.DOTALL,
 )
+_ENDED: Final = re.compile(r"--.*|/\*.*\*/|[rR]?(['\"]).*\1", re.DOTALL)
 _FUNCTION: Final = re.compile(rf"\b({'|'.join(REFUSED_FUNCTIONS)})\s*\(", re.IGNORECASE)
 _QUERY: Final = re.compile(r"\(\s*(?:select\b|with\s+\w+\s+as\s*\()", re.IGNORECASE)
 _PATH: Final = re.compile(r"\b(?:from|join)\s+\w+\s*\.\s*`[^`]*[/:][^`]*`", re.IGNORECASE)
@@ -42,7 +49,7 @@ _PATH: Final = re.compile(r"\b(?:from|join)\s+\w+\s*\.\s*`[^`]*[/:][^`]*`", re.I
 
 def beyond_the_record(sql: str) -> str | None:
     """Return what of a condition reaches beyond its record, as far as its text tells; None if nothing."""
-    return refused_function(sql) or ("a query" if _QUERY.search(_HIDDEN.sub(" ", sql)) else None)
+    return refused_function(sql) or ("a query" if _QUERY.search(_bare(sql)) else None)
 
 
 def beyond_the_rows(sql: str) -> str | None:
@@ -53,6 +60,26 @@ def beyond_the_rows(sql: str) -> str | None:
 def refused_function(sql: str) -> str | None:
     """Return the first function that is refused, with what it does; None if there is none."""
     # In backticks it is called all the same.
-    bare = _HIDDEN.sub(lambda match: match["name"] or " ", sql)
+    bare = _bare(sql, keep_names=True)
     found = _FUNCTION.search(bare)
     return found and f"{found[1]}, which {REFUSED_FUNCTIONS[found[1].lower()]}"
+
+
+def _bare(sql: str, *, keep_names: bool = False) -> str:
+    """Return SQL without its comments and texts; all of it where Spark may see other ends of these.
+
+    Args:
+        sql: The SQL.
+        keep_names: Whether names in backticks stay.
+    """
+    parts = list(_HIDDEN.finditer(sql))
+    # For Spark a comment in a comment has an end of its own.
+    if any(part[0].startswith("/*") and "/*" in part[0][2:] for part in parts):
+        return sql
+
+    def stand_in(part: re.Match[str]) -> str:
+        if part["name"] is not None:
+            return part["name"] if keep_names else " "
+        return " " if _ENDED.fullmatch(part[0]) else part[0]
+
+    return _HIDDEN.sub(stand_in, sql)

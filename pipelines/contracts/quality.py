@@ -25,7 +25,9 @@ from pipelines.contracts.types import Refuse, nested
 
 # A text in SQL, or what begins like one and is none: a name in backticks, a comment.
 _PART: Final = re.compile(
-    r"`[^`]*`|--[^\n]*|/\*.*?\*/|(?P<raw>\b[rR])?(?P<text>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")", re.DOTALL
+    r"`[^`]*`|--(?:\\\n|[^\r\n])*+|/\*.*?(?:\*/|\Z)"
+    r"|(?P<raw>\b[rR])?(?P<text>'(?:[^'\\]|\\.)*+(?:'|\\?\Z)|\"(?:[^\"\\]|\\.)*+(?:\"|\\?\Z))",
+    re.DOTALL,
 )
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 # Of others Spark drops the backslash. That \b is a backspace for it surprises as much.

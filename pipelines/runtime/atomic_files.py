@@ -2,11 +2,11 @@
 
 import errno
 import os
-import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from uuid import uuid4
 
 from pipelines.errors import InfrastructureError
 
@@ -45,13 +45,11 @@ def write_files(out: Path, contents: Mapping[str, str], what: str) -> list[Path]
 
 def _draft(path: Path, text: str, drafts: ExitStack) -> Path:
     """Write a file beside the one that it is to replace; what is left of it goes with `drafts`."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    draft = Path(name)
-    drafts.callback(partial(draft.unlink, missing_ok=True))
-    with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+    draft = path.with_name(f".{path.name}.{uuid4().hex[:8]}.tmp")
+    # Who may read it is for the user's umask to say.
+    with draft.open("x", encoding="utf-8", newline="\n") as file:
+        drafts.callback(partial(draft.unlink, missing_ok=True))
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    # mkstemp makes files for their owner alone; these are there to be read.
-    draft.chmod(0o644)
     return draft

@@ -68,7 +68,8 @@ def open_lock_file(path: Path) -> int:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        # Who can open it can lock it.
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise InfrastructureError(
             f"{path}: cannot be locked: {error.strerror}; let the user that runs this command write there"

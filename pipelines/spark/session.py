@@ -47,7 +47,8 @@ SETTINGS: Final = {
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
     # Spark's own pattern, and names of keys that it does not know.
-    "spark.redaction.regex": "(?i)secret|password|passphrase|token|(access|account|private)[.]?key",
+    "spark.redaction.regex": "(?i)secret|password|passphrase|token|(access|account|private|encryption)[.]?key"
+    "|[.]azure[.]sas[.]",
     # Spark would show options of its Kafka source and sink in plans and event logs. Among them are secrets.
     "spark.sql.redaction.options.regex": "(?i)url|^kafka[.]",
     # Else each column that Python makes asks Java four times where it was made.
@@ -88,6 +89,10 @@ _ALONE: Final = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "f
 _IN_ONE_JVM: Final = {
     "spark.hadoop.fs.file.impl": "oncelake.files.LocalFiles",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "oncelake.files.LocalContext",
+    # No other machine asks the driver, and no other user of this one.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.authenticate": "true",
 }
 
 

@@ -96,6 +96,11 @@ def load(conf: Path, text: str, **environ: str) -> None:
             "spark.conf.spark.hadoop.fs.s3a.secret.key",
         ),
         ("spark: {conf: {spark.hadoop.fs.azure.account.key.a.b: hush}}", "spark.conf.spark.hadoop.fs.azure"),
+        ("spark: {conf: {spark.hadoop.fs.azure.sas.a.b: hush}}", "spark.conf.spark.hadoop.fs.azure"),
+        (
+            "spark: {conf: {spark.hadoop.fs.s3a.encryption.key: hush}}",
+            "spark.conf.spark.hadoop.fs.s3a.encryption.key",
+        ),
         (
             "spark: {conf: {spark.driver.extraJavaOptions: '-Dx.keyPassword=hush -Xss4m'}}",
             "spark.conf.spark.driver",

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from pipelines.contracts.confinement import REFUSED_FUNCTIONS, beyond_the_record, beyond_the_rows
+from pipelines.contracts.quality import lost_backslashes
 from pipelines.errors import ContractError
 from pipelines.formats.contract_files import load_contract
 
@@ -25,11 +26,26 @@ def test_each_refused_function_is_found_however_it_is_written(name: str) -> None
         ("a > (WITH t AS (SELECT 1) SELECT * FROM t)", "a query"),
         ("a <> 'java_method(1)' AND b <> \"(SELECT 1)\" -- reflect(1)", None),
         ("reflect > 1 AND (`select` > 1) AND selected(with_tax) = 1 AND a.reflected(1)", None),
+        # Spark ends these comments elsewhere than it seems.
+        ("a /* /* */ ' */ OR reflect(b) IS NULL", "reflect, which calls any method of Java"),
+        ("a /* /* */ ' */ OR reflect(b) = ''", "reflect, which calls any method of Java"),
+        ("a -- x\rOR reflect(b)", "reflect, which calls any method of Java"),
+        ("a -- '\\\n '\nOR reflect(b) = ''", "reflect, which calls any method of Java"),
+        ("a OR 'reflect(b)", "reflect, which calls any method of Java"),
         (r"a RLIKE r'\' AND b = 'it\'s (SELECT' /* java_method( */", None),
     ],
 )
 def test_a_query_is_found_and_a_text_that_looks_like_one_is_none(sql: str, found: str | None) -> None:
     assert beyond_the_record(sql) == found
+
+
+@pytest.mark.parametrize("begin", ["/* ", "'\\", '"\\', "r'", "`"])
+def test_a_text_that_begins_over_and_over_and_never_ends_is_read_once(begin: str) -> None:
+    """As a megabyte of it in a contract would keep all pipelines of a process from starting."""
+    assert beyond_the_record(f"reflect(a) {begin * 300_000}") == (
+        f"reflect, which {REFUSED_FUNCTIONS['reflect']}"
+    )
+    assert lost_backslashes(f"a {begin * 300_000}") is None
 
 
 def test_a_query_over_rows_may_not_read_a_path() -> None:
