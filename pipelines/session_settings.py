@@ -1,7 +1,7 @@
 """Settings of a session that hold for a block alone."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -21,9 +21,17 @@ def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterat
         for key, value in settings.items():
             session.set(key, value)
         yield
-    finally:
-        for key, was in before.items():
-            if was is None:
-                session.unset(key)
-            else:
-                session.set(key, was)
+    except BaseException:
+        # If Java has died, what it was asked last says why.
+        with suppress(Exception):
+            _set_back(session, before)
+        raise
+    _set_back(session, before)
+
+
+def _set_back(session: Any, before: Mapping[str, str | None]) -> None:
+    for key, was in before.items():
+        if was is None:
+            session.unset(key)
+        else:
+            session.set(key, was)

@@ -22,6 +22,8 @@ from pipelines.delta.log_follower import LogFollower
 _MOST_FILES: Final = 500
 # Of a list Delta skips no file by its statistics.
 _MOST_BYTES: Final = 64 * 1024 * 1024
+# A record takes more, compressed with others.
+_LEAST_BYTES: Final = 20
 # With deletion vectors a path may stand for several states of a file. What is not known is taken for that.
 _READER_FEATURES: Final = {"timestampNtz", "typeWidening", "v2Checkpoint", "vacuumProtocolCheck"}
 # A path that has other spellings: absolute, or with characters that are encoded.
@@ -71,17 +73,26 @@ def listed_files(spark: SparkSession, table: str, snapshot: Any) -> list[Any] | 
     Returns:
         Delta's `AddFile` of each.
     """
+    files = _listed(spark, table, snapshot)
+    return None if files is None else [file.action for file in files.values()]
+
+
+def most_records(spark: SparkSession, table: str) -> int | None:
+    """Return how many records a table of events has at most, by its files; None if it is not small."""
+    files = _listed(spark, table, newest_snapshot(spark, table))
+    return None if files is None else sum(file.size for file in files.values()) // _LEAST_BYTES
+
+
+def _listed(spark: SparkSession, table: str, snapshot: Any) -> _Files | None:
     try:
         is_followed = int(snapshot.version()) >= 0 and not _is_large(snapshot) and _is_plain(snapshot)
     except (Py4JJavaError, PySparkException):
         # Of what cannot be read Delta may need nothing, and else says so itself.
         return None
-    if not is_followed:
-        return None
-    files = _followed_files.sum_at(spark, table, snapshot)
+    files = _followed_files.sum_at(spark, table, snapshot) if is_followed else None
     if files is None or len(files) > _MOST_FILES or sum(file.size for file in files.values()) > _MOST_BYTES:
         return None
-    return [file.action for file in files.values()]
+    return files
 
 
 def _is_plain(snapshot: Any) -> bool:

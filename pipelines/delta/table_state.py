@@ -87,11 +87,8 @@ def removed_files(spark: SparkSession, path: str, until: int) -> DataFrame:
 
 def last_commit_at(spark: SparkSession, path: str) -> datetime | None:
     """Return the time of a table's newest commit; None if there is no table."""
-    if not exists(spark, path):
-        return None
-    newest = DeltaTable.forPath(spark, path).history(1).select(F.unix_millis("timestamp").alias("at"))
-    row = newest.first()
-    return datetime.fromtimestamp(row["at"] / 1000, UTC) if row else None
+    newest = newest_snapshot(spark, path)
+    return None if newest.version() < 0 else datetime.fromtimestamp(newest.timestamp() / 1000, UTC)
 
 
 def filled_since(spark: SparkSession, path: str) -> datetime | None:

@@ -3,7 +3,8 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.delta.io import read, small_rows
+from pipelines.delta.io import small_rows
+from pipelines.delta.small_tables import read_small
 from pipelines.spark.pipeline import Pipeline
 
 
@@ -14,7 +15,7 @@ def bronze_of_topic(pipeline: Pipeline, at: int | None = None) -> DataFrame:
         pipeline: The pipeline.
         at: The version of bronze, if not the newest.
     """
-    bronze = read(pipeline.spark, pipeline.table("bronze"), at)
+    bronze = read_small(pipeline.spark, pipeline.table("bronze"), at)
     return bronze.where(F.col("_topic") == pipeline.config.kafka.source_topic)
 
 

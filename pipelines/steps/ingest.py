@@ -18,6 +18,7 @@ from pipelines.delta.idempotent_writer import IdempotentWriter
 from pipelines.delta.reader_position_check import require_not_read_ahead
 from pipelines.delta.record_tables import ensure_bronze
 from pipelines.delta.reset_fence import reset_fence
+from pipelines.delta.small_tables import most_records
 from pipelines.delta.stream_check import check_ingest, note_tables
 from pipelines.delta.table_properties import (
     WHOLE_FROM,
@@ -35,6 +36,7 @@ from pipelines.ledger.forgotten_places import emptied_on_arrival, places_ahead
 from pipelines.racks.traffic import RackTraffic, RackTrafficMeter
 from pipelines.runtime.system_clock import SystemClock
 from pipelines.spark.checkpoints import QueryFiles, query_files
+from pipelines.spark.few_rows import sized_for
 from pipelines.spark.ingest_plans import ends_of, offsets_in, read_until
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.stream_metrics import StreamMetric
@@ -94,10 +96,11 @@ def ingest(pipeline: Pipeline, *, once: bool) -> IngestResult:
     spark, config = pipeline.spark, pipeline.config
     require_not_retired(config.kafka)
     topic = find_topic(spark, config.kafka)
-    # Before the checkpoint is looked at, which a reset may move aside at any moment.
-    fence = reset_fence(pipeline)
-    files = check_ingest(pipeline)
-    start = prepare_start(_SparkIngestLake(pipeline, topic), files)
+    with sized_for(pipeline, most_records(spark, pipeline.table("bronze"))):
+        # Before the checkpoint is looked at, which a reset may move aside at any moment.
+        fence = reset_fence(pipeline)
+        files = check_ingest(pipeline)
+        start = prepare_start(_SparkIngestLake(pipeline, topic), files)
     starting_offsets = start.starting_offsets if start else None
     _log.info("reading topic %s, %d partitions", config.kafka.source_topic, topic.partitions)
     rack_traffic = RackTrafficMeter(spark, config.kafka) if config.kafka.rack.executor_variable else None

@@ -21,7 +21,7 @@ from pipelines.delta.fenced_commits import commits_since, restore_fenced
 from pipelines.delta.first_complete_day import first_complete_day
 from pipelines.delta.io import on_days
 from pipelines.delta.record_tables import require_table
-from pipelines.delta.small_tables import read_small
+from pipelines.delta.small_tables import most_records, read_small
 from pipelines.delta.tables import conform, exists
 from pipelines.delta.time_travel import commit_hash
 from pipelines.ledger.bronze_index import BronzeSlice
@@ -55,6 +55,7 @@ from pipelines.nightly.verdicts import (
     night_result,
 )
 from pipelines.records.decode import VALID
+from pipelines.spark.few_rows import sized_for
 from pipelines.spark.pipeline import Pipeline
 
 _log = logging.getLogger(__name__)
@@ -88,9 +89,10 @@ def nightly(
     require_table(pipeline, "bronze")
     require_complete_days(pipeline, requested_days)
     night = Night(pipeline, run_id, requested_days, repair, cause)
-    for _ in steps(night):
-        pass
-    return night.result()
+    with sized_for(pipeline, most_records(pipeline.spark, pipeline.table("bronze"))):
+        for _ in steps(night):
+            pass
+        return night.result()
 
 
 @dataclass(frozen=True)
