@@ -95,6 +95,10 @@ class ModelBackfill(ModelIngest):
         """Return what bronze says of the first day that retention has left whole."""
         return self._property(WHOLE_FROM)
 
+    def first_kept(self) -> Mapping[int, int] | None:
+        """Return nothing, as retention never runs; None if bronze says that it lost records."""
+        return {} if self.whole_from() is None else None
+
     def others(self) -> Sequence[IngestCheckpoint]:
         """Return none: there is one cluster."""
         return ()

@@ -11,12 +11,13 @@ from typing import Final
 
 from pipelines.delta.epochs import Stamp, application
 from pipelines.delta.fencing import write_fenced
-from pipelines.delta.table_properties import WHOLE_FROM
+from pipelines.delta.retention_cut import RetentionCut, explained_by, parse_cut
+from pipelines.delta.table_properties import REMOVED_BELOW, WHOLE_FROM
 from pipelines.ledger.bronze_state import BronzeState
 from pipelines.ledger.index_making import folded, make_index
 from pipelines.ledger.lease_terms import LeaseTerm
 from simulation.delta import Action, Change, ModelLog, Version
-from simulation.index_tables import INDEX, BronzeVerdict, ModelFolding, ModelIndex, ModelMaking
+from simulation.index_tables import INDEX, TOPIC, BronzeVerdict, ModelFolding, ModelIndex, ModelMaking
 from simulation.ingest import Row
 from simulation.kernel import Actor, Kernel, Process, Violation
 from simulation.nightly import ModelLeases, ModelTables, NightlyWorld
@@ -28,6 +29,7 @@ _DAYS: Final = tuple(date(2013, 1, day) for day in range(1, 4))
 _BEGIN: Final = datetime(2013, 1, 6, tzinfo=UTC)
 _HOUR: Final = timedelta(hours=1)
 _MOST_RECORDS: Final = 60
+_FIRST_KEPT: Final = 1
 
 
 class _Leases(ModelLeases):
@@ -73,7 +75,7 @@ class IndexWorld(NightlyWorld):
         self._tables, self._names = 0, count()
         self._ends, self._records = dict[int, int](), list[Sent]()
         self._newest_seen = 0
-        self._retentions, self._losses = 0, 0
+        self._retentions, self._told, self._losses = 0, 0, 0
         self._ingested_at = datetime.min.replace(tzinfo=UTC)
         for _ in range(self.setup.randint(1, 3)):
             self.come(self.setup.choice((timedelta(), _HOUR)))
@@ -101,15 +103,20 @@ class IndexWorld(NightlyWorld):
 
     def state(self, version: int) -> BronzeState:
         """Return what distinguishes bronze at a version from other tables."""
-        whole = self.bronze_log.newest.properties.get(WHOLE_FROM)
+        whole_from, cut = self._whole_from(), self.bronze_log.newest.properties.get(REMOVED_BELOW)
         return BronzeState(
             BRONZE,
             version,
             f"table-{self._tables}",
             self.hash_of(version),
-            "topic",
-            None if whole is None else date.fromisoformat(whole),
+            TOPIC,
+            whole_from,
+            explained_by(None if cut is None else parse_cut(cut), whole_from),
         )
+
+    def _whole_from(self) -> date | None:
+        whole = self.bronze_log.newest.properties.get(WHOLE_FROM)
+        return None if whole is None else date.fromisoformat(whole)
 
     def hash_of(self, version: int) -> str | None:
         """Return what no other commit has; None if the log has no such version."""
@@ -127,7 +134,7 @@ class IndexWorld(NightlyWorld):
             partition = self.setup.randrange(2)
             offset = self._ends.get(partition, 0)
             self._ends[partition] = offset + 1
-            record = Sent(len(self._records), "topic", partition, offset, now, self.setup.choice(_DAYS))
+            record = Sent(len(self._records), TOPIC, partition, offset, now, self.setup.choice(_DAYS))
             self._records.append(record)
             rows.append(Row(record, now))
         self.bronze_log.append_blindly(BRONZE, tuple(rows))
@@ -166,12 +173,12 @@ class IndexWorld(NightlyWorld):
                 self.kernel.sleep(5, "waits for ingest")
             newest = self.kernel.effect("bronze: newest version", lambda: self.bronze_log.newest)
             version = newest.commit.version
-            retentions, losses = self._retentions, self._losses
+            so_far = (self._retentions, self._told, self._losses)
             lake = self.make_index(self, version)
             index = make_index(lake, term.stamp)
             self._check_index(index, newest)
         offsets = frozenset((partition, offset) for _, partition, offset in index.counts())
-        decided = BronzeVerdict(version, lake.bronze.commit, offsets, retentions, losses)
+        decided = BronzeVerdict(version, lake.bronze.commit, offsets, *so_far)
         self._decide(decided, term.stamp("certify"))
 
     def _decide(self, decided: BronzeVerdict, stamp: Stamp) -> None:
@@ -205,7 +212,9 @@ class IndexWorld(NightlyWorld):
         self._newest_seen = index.version
         for verdict in self._known_verdicts()[-1:]:
             # What was there before a retention may be gone by it, also from a table put back since.
-            if verdict.retentions == self._retentions and (lost := verdict.offsets - there):
+            first = 0 if verdict.retentions == self._retentions else _FIRST_KEPT
+            lost = [(partition, at) for partition, at in verdict.offsets - there if at >= first]
+            if lost and verdict.told == self._told:
                 raise Violation("lost records are told", f"{sorted(lost)} are gone, and nobody says so")
 
     def _counts(self, version: Version, contract: int) -> Counter[tuple[date, int, int]]:
@@ -267,13 +276,14 @@ class IndexWorld(NightlyWorld):
 
     def say_whole(self) -> None:
         """Do what the runbook says of a bronze that has lost records: say from which day on it is whole."""
-        whole = self.bronze_log.newest.properties.get(WHOLE_FROM)
+        self.bronze_log.set_property(WHOLE_FROM, self._later_day().isoformat())
+        self._told += 1
+
+    def _later_day(self) -> date:
         # The message says from which day on the table was whole that was indexed.
         known = [file["rows"].made_from.whole_from for file in self.index.newest.files.values()]
-        days = [*filter(None, known), *([] if whole is None else [date.fromisoformat(whole)])]
-        day = max(days) + timedelta(days=1) if days else _DAYS[0]
-        self.bronze_log.set_property(WHOLE_FROM, day.isoformat())
-        self._retentions += 1
+        days = [*filter(None, [*known, self._whole_from()])]
+        return max(days) + timedelta(days=1) if days else _DAYS[0]
 
     def _accidents(self) -> None:
         self.kernel.accidents |= {
@@ -287,6 +297,7 @@ class IndexWorld(NightlyWorld):
             "the contract is changed": self._change_contract,
             "bronze is another table": self._replace,
             "records leave bronze": self._retain,
+            "records are deleted by hand": partial(self._delete_below, _FIRST_KEPT + 1),
             "the log of bronze is cleaned up": self._clean,
             "bronze is optimized": self.bronze_log.optimize,
             "a property of bronze is set": partial(self.bronze_log.set_property, "other", "value"),
@@ -335,11 +346,17 @@ class IndexWorld(NightlyWorld):
 
     def _retain(self) -> None:
         """Let upkeep delete the oldest records, after bronze says so."""
-        log = self.bronze_log
-        self.say_whole()
-        actions = list[Action]()
+        day, kept = self._later_day(), {(TOPIC, partition): _FIRST_KEPT for partition in range(2)}
+        self.bronze_log.set_property(WHOLE_FROM, day.isoformat())
+        self.bronze_log.set_property(REMOVED_BELOW, RetentionCut(day, kept).text())
+        self._retentions += 1
+        self._delete_below(_FIRST_KEPT)
+
+    def _delete_below(self, offset: int) -> None:
+        """Delete the first records of each partition, as a person does who wants room."""
+        log, actions = self.bronze_log, list[Action]()
         for file in log.newest.files.values():
-            rows = tuple(row for row in file["rows"] if row.record.offset >= 1)
+            rows = tuple(row for row in file["rows"] if row.record.offset >= offset)
             if len(rows) < len(file["rows"]):
                 actions += [("remove", file)]
                 actions += [("add", log.file(BRONZE, rows))] if rows else []

@@ -23,6 +23,7 @@ from simulation.ingest import Row, rows_of
 from simulation.kernel import Kernel
 
 INDEX: Final = "index"
+TOPIC: Final = "topic"
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ class BronzeVerdict:
         version: its version.
         commit: the hash of that commit.
         offsets: the records that bronze had, by partition.
-        retentions: how often bronze had said by then from which day on it is whole.
+        retentions: how often retention had removed records by then.
+        told: how often a person had told by then from which day on bronze is whole.
         losses: how often an index was lost before.
     """
 
@@ -65,6 +67,7 @@ class BronzeVerdict:
     commit: str | None
     offsets: frozenset[tuple[int, int]]
     retentions: int
+    told: int
     losses: int
 
 
@@ -281,7 +284,12 @@ class ModelMaking:
         there = {(row.record.partition, row.record.offset) for row in self._all()}
         made_for = self.indexed.made_for if self.indexed else ""
         same = [row for row in self.stored if row.made_from.made_for == made_for]
-        known = {(partition, offset) for _, partition, offset in self._index(same).counts()}
+        kept = self.bronze.first_kept or {}
+        known = {
+            (partition, offset)
+            for _, partition, offset in self._index(same).counts()
+            if offset >= kept.get((TOPIC, partition), 0)
+        }
         return [f"{partition}@{offset}" for partition, offset in sorted(known - there)]
 
     def _index(self, rows: Sequence[IndexRow]) -> ModelIndex:

@@ -1,7 +1,7 @@
 """Days are sealed while ingest goes on, over a Kafka topic to which anything may happen."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
@@ -98,9 +98,9 @@ class ModelSeal:
         ingest.require_same_topic()
         return [ingest]
 
-    def first_complete_day(self, source: PipelineConfig) -> date | None:
-        """Return the first complete day, or None if bronze never lost records."""
-        return self.world.make_ingest(self.world).first_complete_day()
+    def first_kept(self, source: PipelineConfig) -> Mapping[int, int] | None:
+        """Return nothing, as retention never runs; None if bronze says that it lost records."""
+        return {} if self.world.make_ingest(self.world).first_complete_day() is None else None
 
     def index(self) -> ModelIndex:
         """Return the index of bronze as it is now."""

@@ -193,8 +193,9 @@ class ModelUpkeep:
         state = self.certified()
         return restore_table(self.tables.batch, state.version if state else None, self.term.stamp("undo"))
 
-    def require_known_offsets(self) -> None:
+    def require_known_offsets(self) -> bool:
         """Accept bronze as it is: there is no index that knows more."""
+        return True
 
     def hold_backfills(self) -> AbstractContextManager[LeaseTerm]:
         """Hold the lease of backfills."""

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from operator import or_
 from typing import Any, Final
@@ -14,6 +15,7 @@ from pipelines.config.streams import TableQuery
 from pipelines.delta.commits import adds_nothing
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import shape, small_frame, version
+from pipelines.delta.time_travel import commit_file
 from pipelines.records.decode import RECORD_ID
 from pipelines.records.watermark import HELD_BACK
 from pipelines.spark.checkpoints import (
@@ -28,6 +30,7 @@ from pipelines.spark.pipeline import Pipeline
 
 _FILE: Final = "_file"
 _UNTIL: Final = "_until"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def files_before_older(spark: SparkSession, table: str, at: int) -> DataFrame | None:
@@ -83,7 +86,8 @@ def _name(path: Column) -> Column:
 def unread_rows(pipeline: Pipeline) -> DataFrame:
     """Return the rows of bronze that `speed_stream` has not read; all of them if that is not known.
 
-    Ingest's clock may have been set back, by `ingest.max_clock_behind` at most.
+    Ingest's clock may have been set back, by `ingest.max_clock_behind` at most; or by more, after it was
+    ahead.
     """
     spark = pipeline.spark
     table = pipeline.table("bronze")
@@ -96,17 +100,28 @@ def unread_rows(pipeline: Pipeline) -> DataFrame:
         return rows.where("false")
     try:
         done = read(spark, table, first - 1)
-        newest = small_rows(done.groupBy("_topic").agg(F.max("_ingested_at").alias("t")))
+        newest = small_rows(done.groupBy("_topic").agg(F.unix_millis(F.max("_ingested_at")).alias("ms")))
     except AnalysisException:
         return rows
+    committed_ms = min(_committed_ms(spark, table, at) for at in (first, version(spark, table)))
     behind = pipeline.config.ingest.max_clock_behind
-    # By topic: a micro-batch of one cluster may come long after later ones of another.
+    # By topic: a micro-batch of one cluster may come long after later ones of another. Where what was read is
+    # newer than what was committed since, by the clock of the storage, ingest's clock was ahead: then
+    # nothing is known by its time.
     known = (
-        (F.col("_topic") == row["_topic"]) & (F.col("_ingested_at") <= F.lit(row["t"] - behind))
+        (F.col("_topic") == row["_topic"])
+        & (F.col("_ingested_at") <= F.lit(_EPOCH + timedelta(milliseconds=row["ms"]) - behind))
         for row in newest
+        if row["ms"] <= committed_ms
     )
     recent = ~reduce(or_, known, F.lit(False))
     return rows.where(recent).join(done.where(recent).select(*RECORD_ID), [*RECORD_ID], "left_anti")
+
+
+def _committed_ms(spark: SparkSession, table: str, at: int) -> int:
+    """Return when a version was committed, by the clock of its storage; 0 if the log no longer knows."""
+    file = commit_file(spark, table, at)
+    return file.modified_ms() if file.exists() else 0
 
 
 def first_unread_version(pipeline: Pipeline, query: TableQuery = "speed") -> int | None:

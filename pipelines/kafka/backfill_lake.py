@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pipelines.delta.backfill_writer import IngestCheckpoint
 from pipelines.delta.fenced_commits import number_taken
 from pipelines.delta.io import read, small_rows
+from pipelines.delta.retention_cut import first_kept_of_source
 from pipelines.delta.table_properties import WHOLE_FROM, properties_of_clusters
 from pipelines.delta.transaction import Transaction
 from pipelines.kafka.admin import admin_client
@@ -48,6 +49,13 @@ class BackfillLake(IngestState, Protocol):
 
     def whole_from(self) -> str | None:
         """Return what bronze says of the first day that retention has left whole; None if it says nothing."""
+
+    def first_kept(self) -> Mapping[int, int] | None:
+        """Return the first offset of each partition that retention kept in bronze, where it removed any.
+
+        Returns:
+            None if other records were lost, too.
+        """
 
 
 @dataclass(frozen=True)
@@ -112,6 +120,10 @@ class SparkBackfillLake(SparkIngestState, SystemClock):
         said = properties_of_clusters(self.pipeline.spark, self.pipeline.table("bronze"), WHOLE_FROM)
         found = [said[name] for name in dict.fromkeys((None, self.config.cluster)) if name in said]
         return ", ".join(found) or None
+
+    def first_kept(self) -> Mapping[int, int] | None:
+        """Return the first offset of each partition that retention kept."""
+        return first_kept_of_source(self.pipeline)
 
     def begin(self) -> Transaction:
         """Begin a transaction on bronze."""

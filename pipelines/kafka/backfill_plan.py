@@ -80,12 +80,15 @@ def plan_backfill(lake: BackfillLake, asked: BackfillSpan) -> dict[int, Partitio
     available = lake.available()
     starts, stops = (lake.sent_since(moment) if moment else {} for moment in (asked.since, asked.until))
     spans = dict(asked.offsets) or _by_time(lake, asked, available, starts, stops)
-    held, has_removed = lake.held(), lake.whole_from() is not None
+    held, first_kept = lake.held(), lake.first_kept()
     lost = lost_tail_ranges(lake)
-    if not has_removed and (unheld := spans.keys() - held.keys()):
+    if first_kept is None:
+        # Of a bronze that was cut otherwise, what lies before its first record stays out.
+        first_kept = {n: offsets.start for n, offsets in held.items()}
+    elif unheld := spans.keys() - held.keys():
         lost |= _all_lost(lake, {n: available[n] for n in unheld}, continues)
     plans = {
-        n: Bounds(span, available[n], continues.get(n, 0), held.get(n), has_removed, lost.get(n))
+        n: Bounds(span, available[n], continues.get(n, 0), held.get(n), first_kept.get(n, 0), lost.get(n))
         for n, span in sorted(spans.items())
     }
     _require_no_gap(lake.config, plans)
@@ -166,7 +169,7 @@ class Bounds:
         available: What Kafka has.
         continues: Where ingest goes on.
         held: The first to the last offset in bronze; None if there is none.
-        has_removed: Whether retention has removed what lay before them.
+        kept: The first offset that stays in bronze: what lies before it was removed. 0 if nothing was.
         lost: What ingest had read behind them, and bronze lacks; None if nothing.
     """
 
@@ -174,13 +177,8 @@ class Bounds:
     available: range
     continues: int
     held: range | None = None
-    has_removed: bool = False
+    kept: int = 0
     lost: range | None = None
-
-    @property
-    def kept(self) -> int:
-        """The first offset that retention has left; 0 if it has removed none."""
-        return self.held.start if self.held and self.has_removed else 0
 
     @property
     def first(self) -> int:

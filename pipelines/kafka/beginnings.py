@@ -37,7 +37,7 @@ class Loss:
         Args:
             said: What bronze says of the first complete day.
         """
-        return said is None or (self.before is not None and said <= self.before)
+        return said is None or (self.before is not None and said <= self.before and said < self.day)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from pipelines.ledger.bronze_state import (
     bronze_id,
     bronze_state,
     continues,
+    is_taken_at_its_word,
     records_in,
     require_indexed_offsets,
     require_same_bronze,
@@ -90,13 +91,18 @@ def index_as_of(pipeline: Pipeline, at: int) -> BronzeIndex:
     return index_bronze(pipeline, now).until(at)
 
 
-def require_known_offsets(pipeline: Pipeline) -> None:
+def require_known_offsets(pipeline: Pipeline) -> bool:
     """Make sure that bronze has every record that nightly runs have seen, but for what retention removed.
+
+    Returns:
+        Whether nightly runs have seen all losses that bronze tells of.
 
     Raises:
         SourceError: It was replaced or restored, or rows were deleted.
     """
-    _index_build(pipeline, table_version(pipeline.spark, pipeline.table("bronze"))).require_known_offsets()
+    making = _index_build(pipeline, table_version(pipeline.spark, pipeline.table("bronze")))
+    making.require_known_offsets()
+    return making.indexed is None or not is_taken_at_its_word(making.bronze, making.indexed)
 
 
 @dataclass(frozen=True)

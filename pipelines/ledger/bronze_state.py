@@ -1,7 +1,7 @@
 """Whether bronze is still the table that its index was made from, and holds what that one held."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 from typing import Any, Final
@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pipelines.delta.first_complete_day import first_complete_day_of_cluster
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.record_tables import first_topic_of_bronze
+from pipelines.delta.retention_cut import FirstKept, first_kept
 from pipelines.delta.small_tables import read_small
 from pipelines.delta.tables import shape, small_frame, table_id
 from pipelines.delta.time_travel import commit_hash
@@ -55,6 +56,8 @@ class BronzeState:
         commit: The hash of the commit that made the version.
         topic_id: The id of the Kafka topic that it is filled from; None if it was never asked for.
         whole_from: The first day of which retention has removed nothing; None if it never did.
+        first_kept: The first offset of each partition that retention kept; None if other records were lost,
+            too.
     """
 
     table: str
@@ -63,19 +66,22 @@ class BronzeState:
     commit: str | None
     topic_id: str | None
     whole_from: date | None
+    first_kept: FirstKept | None
 
 
 def bronze_state(pipeline: Pipeline, version: int) -> BronzeState:
     """Return what distinguishes bronze at a version from other tables, and from its other states."""
     spark = pipeline.spark
     table = pipeline.table("bronze")
+    whole_from = first_complete_day_of_cluster(pipeline, None)
     return BronzeState(
         table,
         version,
         table_id(spark, table),
         commit_hash(spark, table, version),
         first_topic_of_bronze(pipeline),
-        first_complete_day_of_cluster(pipeline, None),
+        whole_from,
+        first_kept(pipeline, whole_from),
     )
 
 
@@ -151,23 +157,26 @@ def require_indexed_offsets(
     spark: SparkSession, bronze: BronzeState, indexed: Indexed, indexed_offsets: list[PartitionOffsets]
 ) -> None:
     """Make sure that bronze holds every offset that the index knows, see `require_offsets_of_index`."""
-    require_offsets_of_index(bronze, indexed, lambda: _lacking(spark, bronze, indexed_offsets))
+    expected = without_removed(indexed_offsets, bronze.first_kept or {})
+    require_offsets_of_index(bronze, indexed, lambda: _lacking(spark, bronze, expected))
 
 
 def require_offsets_of_index(bronze: BronzeState, indexed: Indexed, find: Callable[[], list[str]]) -> None:
     """Make sure that bronze holds every offset that the bronze held from which an index was made.
 
-    Bronze that says itself, since then, from which day on it is whole is taken at its word.
+    Those that retention has removed since are not missed. Bronze that says for another reason, since then,
+    from which day on it is whole is taken at its word.
 
     Args:
         bronze: Bronze as it is.
         indexed: What the index was made from.
-        find: Finds which of the offsets that the index knows bronze lacks, a text for each partition.
+        find: Finds which of the offsets that the index knows, and that retention kept, bronze lacks: a
+            text for each partition.
 
     Raises:
         SourceError: It does not.
     """
-    if bronze.whole_from is not None and bronze.whole_from > (indexed.whole_from or date.min):
+    if is_taken_at_its_word(bronze, indexed):
         return
     if None not in (bronze.topic_id, indexed.topic_id) and bronze.topic_id != indexed.topic_id:
         lacking = [
@@ -176,7 +185,8 @@ def require_offsets_of_index(bronze: BronzeState, indexed: Indexed, find: Callab
     else:
         lacking = find()
     if lacking:
-        later = "" if indexed.whole_from is None else f", later than {indexed.whole_from}"
+        said = _latest(bronze, indexed)
+        later = "" if said is None else f", later than {said}"
         raise SourceError(
             f"{bronze.table}: records are gone that nightly runs have seen: the table was replaced or"
             f" restored, or rows were deleted: found table id {bronze.table_id} at version {bronze.version},"
@@ -185,6 +195,36 @@ def require_offsets_of_index(bronze: BronzeState, indexed: Indexed, find: Callab
             " Restore the table, let ingest read again what Kafka still has, or set the first day of which"
             f" this table holds all records{later}: see docs/runbook.md, 'Bronze is another table'"
         )
+
+
+def is_taken_at_its_word(bronze: BronzeState, indexed: Indexed) -> bool:
+    """Return whether bronze says since the index was made, and not by retention, that it lost records."""
+    return _latest(bronze, indexed) != indexed.whole_from and bronze.first_kept is None
+
+
+def _latest(bronze: BronzeState, indexed: Indexed) -> date | None:
+    return max(filter(None, (bronze.whole_from, indexed.whole_from)), default=None)
+
+
+def without_removed(indexed: Iterable[PartitionOffsets], kept: FirstKept) -> list[PartitionOffsets]:
+    """Return what an index knows of each partition, without the offsets that retention has removed since.
+
+    Of a partition that has gaps nobody knows how many of its offsets were removed: as many are taken off as
+    there can have been.
+
+    Args:
+        indexed: What the index knows.
+        kept: The first offset of each partition that retention kept, which bronze has.
+    """
+    expected = []
+    for each in indexed:
+        first = max(each.first, kept.get((each.topic, each.partition), each.first))
+        distinct = each.distinct
+        if distinct is not None:
+            distinct = max(distinct - (first - each.first), 1)
+        if first <= each.last:
+            expected.append(replace(each, first=first, distinct=distinct))
+    return expected
 
 
 def _lacking(spark: SparkSession, bronze: BronzeState, indexed_offsets: list[PartitionOffsets]) -> list[str]:

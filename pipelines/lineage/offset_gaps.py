@@ -99,22 +99,21 @@ def with_known(
 def asked_of_kafka(
     bronze_offsets: Mapping[int, BronzeOffsets],
     broker_offsets: Mapping[int, BrokerOffsets],
-    *,
-    from_start: bool,
+    expected_from: Mapping[int, int],
 ) -> dict[int, range]:
     """Return the offsets of each partition that Kafka still covers and among which bronze lacks some.
 
     Args:
         bronze_offsets: What bronze has.
         broker_offsets: What Kafka has.
-        from_start: Whether bronze ought to have what lies before its first offset.
+        expected_from: By partition, the first offset that bronze ought to have; 0 for others.
     """
     ranges: dict[int, range] = {}
     for partition, bronze in bronze_offsets.items():
         broker = broker_offsets.get(partition)
         if broker is None or bronze.last >= broker.end:
             continue
-        start = broker.earliest if from_start else max(broker.earliest, bronze.first)
+        start = max(broker.earliest, expected_from.get(partition, 0))
         if bronze.empty:
             ranges[partition] = range(start, bronze.last)
         elif start < bronze.first:

@@ -1,11 +1,12 @@
 """Seal a day: make sure that bronze has all that was sent until the day's end, before it is rebuilt."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import date
 from zoneinfo import ZoneInfo
 
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.first_complete_day import first_complete_day_of_source
+from pipelines.delta.retention_cut import first_kept_of_source
 from pipelines.delta.tables import version
 from pipelines.kafka.ingest_state import SparkIngestState
 from pipelines.kafka.topics import find_topic, require_known_clusters, require_same_topic
@@ -62,8 +63,8 @@ class _SparkSealLake(SystemClock):
     def ingests(self) -> list[SparkIngestState]:
         return [_ingest(source) for source in self.pipeline.sources() if not source.config.kafka.retired]
 
-    def first_complete_day(self, source: PipelineConfig) -> date | None:
-        return first_complete_day_of_source(self.pipeline, source.cluster)
+    def first_kept(self, source: PipelineConfig) -> Mapping[int, int] | None:
+        return first_kept_of_source(replace(self.pipeline, config=source))
 
     def index(self) -> BronzeIndex:
         bronze = version(self.pipeline.spark, self.pipeline.table("bronze"))

@@ -55,11 +55,14 @@ class SealLake(Clock, Protocol[Index_co]):
     def ingests(self) -> Sequence[IngestState]:
         """Find the topic of each cluster that is asked, and make sure that bronze was filled from it."""
 
-    def first_complete_day(self, source: PipelineConfig) -> date | None:
-        """Return the first complete day, or None if bronze never lost records.
+    def first_kept(self, source: PipelineConfig) -> Mapping[int, int] | None:
+        """Return the first offset of each partition that retention kept in bronze, where it removed any.
 
         Args:
             source: The configuration of one cluster, whose records are meant.
+
+        Returns:
+            None if other records were lost, too.
         """
 
     def index(self) -> Index_co:
@@ -76,7 +79,7 @@ def wait_until_sealed(lake: SealLake[Index_co], last: date) -> Index_co:
             " again then"
         )
     asked = lake.ingests() if config.batch.seal_by == "kafka" else ()
-    topics = [_Topic(ingest, partial(lake.first_complete_day, ingest.config)) for ingest in asked]
+    topics = [_Topic(ingest, partial(lake.first_kept, ingest.config)) for ingest in asked]
     until = lake.elapsed_s() + config.batch.seal_wait.total_seconds()
 
     def is_over(_: RetryCallState) -> bool:
@@ -119,8 +122,8 @@ def require_begun(ingest: IngestState) -> None:
 class _Topic:
     """The topic of a cluster as it was when a run began: what it had then no longer changes."""
 
-    def __init__(self, ingest: IngestState, first_complete_day: Callable[[], date | None]) -> None:
-        self._ingest, self.config, self._first_complete_day = ingest, ingest.config, first_complete_day
+    def __init__(self, ingest: IngestState, first_kept: Callable[[], Mapping[int, int] | None]) -> None:
+        self._ingest, self.config, self._first_kept = ingest, ingest.config, first_kept
         config = self.config
         self.broker_offsets = ingest.readable()
         ends = {number: broker.end for number, broker in self.broker_offsets.items()}
@@ -183,12 +186,14 @@ class _Topic:
     ) -> dict[int, range]:
         """Return the offsets between where ingest began and the first one in bronze.
 
-        Bronze has lost what they held, as by a RESTORE, unless it says that it was cut.
+        Bronze has lost what they held, as by a RESTORE, unless retention removed them or bronze says that it
+        lost others.
         """
-        if not began or self._first_complete_day() is not None:
+        kept = self._first_kept() if began else None
+        if kept is None:
             return {}
         return {
-            each.partition: range(began.get(each.partition, 0), each.first)
+            each.partition: range(max(began.get(each.partition, 0), kept.get(each.partition, 0)), each.first)
             for each in offset_ranges
             if each.partition in self.broker_offsets
         }

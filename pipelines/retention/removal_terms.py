@@ -14,7 +14,8 @@ from pipelines.config.model import PipelineConfig
 from pipelines.config.streams import Layer
 from pipelines.contracts.event_days import FIRST_DAY
 from pipelines.delta.conditions import days_condition
-from pipelines.delta.table_properties import SPEED_FROM, WHOLE_FROM
+from pipelines.delta.retention_cut import RetentionCut
+from pipelines.delta.table_properties import REMOVED_BELOW, SPEED_FROM, WHOLE_FROM
 from pipelines.ledger.certifications import Certified, Verdict
 from pipelines.ledger.retention_properties import first_day_by_age, first_moment_of, first_rebuildable
 from pipelines.retention.blockers import (
@@ -178,11 +179,14 @@ def _before(
     if day <= (first_complete or FIRST_DAY):
         return Removal(needs=blocking)
     sent = first_moment_of(day, lake.config.decode.max_future, lake.zone)
-    condition = below_offsets(lake.first_offsets_kept(sent))
+    kept = lake.first_offsets_kept(sent)
+    condition = below_offsets(kept)
     rows = lake.count("bronze", condition)
     if not rows:
         return Removal(needs=blocking)
-    return Removal(rows, condition, {WHOLE_FROM: day.isoformat()}, blocking, kept_from=day, sent_before=sent)
+    cut = RetentionCut(day, {(each.topic, each.partition): each.offset for each in kept})
+    properties = {WHOLE_FROM: day.isoformat(), REMOVED_BELOW: cut.text()}
+    return Removal(rows, condition, properties, blocking, kept_from=day, sent_before=sent)
 
 
 def speed_removal(lake: RetentionLake, retention: timedelta) -> Removal:

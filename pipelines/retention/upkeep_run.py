@@ -122,8 +122,11 @@ class UpkeepLake(RetentionLake, Protocol):
             Whether it held another one, and which version it has now; None if there is no batch table.
         """
 
-    def require_known_offsets(self) -> None:
+    def require_known_offsets(self) -> bool:
         """Make sure that bronze has every record that nightly runs have seen and that was not removed since.
+
+        Returns:
+            Whether nightly runs have seen all losses that bronze tells of.
 
         Raises:
             SourceError: It has not.
@@ -170,6 +173,7 @@ class UpkeepLake(RetentionLake, Protocol):
 
 
 _BACKFILL: Final = "a backfill is at work: run maintain again when it has ended"
+_LOSS: Final = "bronze tells of a loss that no nightly run has seen: run maintain again after the next one"
 _READ: Final[tuple[Layer, ...]] = ("bronze", "batch", "speed")
 """The tables that streams read."""
 
@@ -222,7 +226,8 @@ def _remove_from_bronze(lake: UpkeepLake, retention: timedelta) -> Removal:
             removal = bronze_removal(lake, retention)
             if removal.rows:
                 # What bronze has lost could not be told apart from what goes now.
-                lake.require_known_offsets()
+                if not lake.require_known_offsets():
+                    return Removal(needs=(RetentionBlocker(first_complete or FIRST_DAY, _LOSS),))
                 lake.require_lease()
                 backfills.require()
                 lake.delete("bronze", removal, backfills.stamp)

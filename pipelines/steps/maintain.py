@@ -138,9 +138,9 @@ class _Work(SparkRetentionLake):
             return ()
         return super().days_with_later_records()
 
-    def require_known_offsets(self) -> None:
+    def require_known_offsets(self) -> bool:
         """Make sure that bronze has every record that nightly runs have seen; see `UpkeepLake`."""
-        require_known_offsets(self.pipeline)
+        return require_known_offsets(self.pipeline)
 
     def hold_backfills(self) -> AbstractContextManager[Lease]:
         """Hold the lease of backfills, and claim bronze for its epoch; see `UpkeepLake`."""
@@ -233,9 +233,14 @@ def _compact_layers(work: _Work) -> Iterator[UpkeepFinding]:
 
 def _speed_stream_is_behind(work: _Work) -> bool:
     """Return whether the speed stream has yet to read records of bronze older than files are kept."""
-    oldest = unread_rows(work.pipeline).agg(F.min("_ingested_at").alias("t")).first()
-    unread_since: datetime | None = oldest["t"] if oldest else None
-    return unread_since is not None and unread_since.astimezone(UTC) < work.oldest_kept
+    pipeline = work.pipeline
+    oldest = unread_rows(pipeline).agg(F.min("_ingested_at").alias("t")).first()
+    unread_since: datetime | None = oldest["t"].astimezone(UTC) if oldest and oldest["t"] else None
+    if unread_since is not None and unread_since > datetime.now(UTC):
+        # Ingest's clock was ahead.
+        first = first_unread_version(pipeline)
+        unread_since = committed_at(pipeline.spark, pipeline.table("bronze"), first) if first else None
+    return unread_since is not None and unread_since < work.oldest_kept
 
 
 def _publisher_is_behind(work: _Work) -> bool:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipelines.delta.first_complete_day import first_complete_day_of_source
 from pipelines.delta.record_tables import require_table, topic_of_bronze
+from pipelines.delta.retention_cut import first_kept_of_source
 from pipelines.delta.tables import version
 from pipelines.errors import SourceError
 from pipelines.kafka.bronze_offsets import bronze_of_topic
@@ -92,19 +92,21 @@ def reconcile(pipeline: Pipeline) -> Reconciliation:
     topic = topic_offsets(spark, config.kafka)
     log = Topic(config.kafka.topic, topic.topic_id, len(topic.partitions))
     ingest = SparkIngestState(pipeline, log)
+    kept = first_kept_of_source(pipeline)
     policy = TopicPolicy(
         is_compacted=topic.is_compacted,
         is_anew=topic_of_bronze(pipeline) not in (None, topic.topic_id),
         gaps_are_lawful=config.audit.offset_gaps == "warn",
         began_late=config.kafka.starting_offsets == "latest",
-        is_cut=first_complete_day_of_source(pipeline, config.cluster) is not None,
-        began=ingest.first_began(),
+        is_cut=kept is None,
+        began=_expected_from(ingest.first_began(), kept or {}),
         known_gaps=config.audit.known_gaps,
     )
     offsets = bronze_of_topic(pipeline, at).select("_partition", "_offset")
     in_bronze = offset_gaps.held_offsets(offsets, topic.partitions)
     in_bronze = offset_gaps.with_known(in_bronze, topic.partitions, config.audit.known_gaps, offsets)
-    ranges = offset_gaps.asked_of_kafka(in_bronze, topic.partitions, from_start=not policy.began_late)
+    expected_from = {n: held.first for n, held in in_bronze.items()} if policy.began_late else kept or {}
+    ranges = offset_gaps.asked_of_kafka(in_bronze, topic.partitions, expected_from)
     if not policy.is_anew:
         require_same_log(ingest, _last_within(in_bronze, topic))
     if ranges and not policy.is_anew:
@@ -118,6 +120,16 @@ def reconcile(pipeline: Pipeline) -> Reconciliation:
     if result.missing:
         raise RecordsMissing(result)
     return result
+
+
+def _expected_from(began: Mapping[int, int], kept: Mapping[int, int]) -> dict[int, int]:
+    """Return the first offset that bronze ought to have, by partition; none where nobody knows.
+
+    Args:
+        began: Where ingest first began, by partition; empty if nobody knows.
+        kept: The first offset that retention kept, where it removed any.
+    """
+    return {n: max(began.get(n, 0), kept.get(n, 0)) for n in {*began, *kept}} if began else {}
 
 
 def _last_within(bronze_offsets: Mapping[int, BronzeOffsets], topic: TopicOffsets) -> dict[int, int]:

@@ -136,6 +136,11 @@ def lose_a_record(lake: Lake) -> None:
     with pytest.raises(SourceError, match=r"are gone .*flights-1: the offsets 0\.\.1 except 0\.\.0"):
         upkeep(lake, compact=False)
     assert (0, 0) in {tuple(row) for row in lake.table("bronze").select("_partition", "_offset").collect()}
+    # A person says from which day on bronze is complete: first a nightly run has to see it.
+    set_table_property(lake.spark, str(bronze), WHOLE_FROM, "2012-12-30")
+    _, told = upkeep(lake, compact=False, speed_retention=None, quarantine_retention=None)
+    assert "bronze tells of a loss that no nightly run has seen" in told
+    assert (0, 0) in {tuple(row) for row in lake.table("bronze").select("_partition", "_offset").collect()}
     shutil.rmtree(bronze)
     copy.rename(bronze)
 

@@ -20,9 +20,15 @@ from pipelines.config.model import PipelineConfig
 from pipelines.delta.first_complete_day import first_complete_day
 from pipelines.delta.idempotent_writer import IdempotentWriter
 from pipelines.delta.record_tables import ensure_bronze
-from pipelines.delta.table_properties import set_table_property
+from pipelines.delta.table_properties import (
+    REMOVED_BELOW,
+    WHOLE_FROM,
+    set_table_properties,
+    set_table_property,
+)
 from pipelines.delta.tables import version
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
+from pipelines.kafka.backfill_plan import BackfillSpan
 from pipelines.kafka.ingest_position import end_offsets_after
 from pipelines.kafka.ingest_state import SparkIngestState
 from pipelines.kafka.topics import find_topic
@@ -32,6 +38,7 @@ from pipelines.nightly.seal import seal
 from pipelines.spark.checkpoints import query_files
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.streams import Trigger, each_batch
+from pipelines.steps.backfill import backfill
 from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.ingest import IngestJob, ingest
 from pipelines.steps.reconcile import RecordsMissing, reconcile
@@ -256,9 +263,24 @@ def test_records_before_the_first_one_in_bronze_are_missed(
             SourceError, match=r"-0: offsets 0 to 3\. .*oncelake backfill .*--offsets 0:0\.\.3"
         ):
             sealed(lake, held)
+        # Retention removed two of them. It does not explain the others.
+        properties = {WHOLE_FROM: "2013-01-02", REMOVED_BELOW: f"2013-01-02 {name}-0@2"}
+        set_table_properties(lake.spark, lake.config.table("bronze"), properties)
+        with pytest.raises(SourceError, match=r"-0: offsets 2 to 3\. .*--offsets 0:2\.\.3"):
+            sealed(lake, held)
+        with pytest.raises(RecordsMissing, match=rf"2 offsets of {name}-0 \(skipped\)"):
+            reconcile(lake.pipeline)
         gap = KnownGap(partition=0, first=0, last=3, why="deleted by hand")
         audit = lake.config.audit.model_copy(update={"known_gaps": (gap,)})
         assert sealed(lake, held, lake.config.model_copy(update={"audit": audit})) == [(0, 9)]
+    # What the message says.
+    backfill(lake.pipeline, "backfill", BackfillSpan(offsets={0: range(2, 4)}), lambda _: None)
+    assert not reconcile(lake.pipeline).missing
+    with lease(lake.pipeline, "seal") as held:
+        assert sealed(lake, held) == [(0, 9)]
+        set_table_property(lake.spark, lake.config.table("bronze"), WHOLE_FROM, "2013-01-01")
+        with pytest.raises(SourceError, match=r"whole_from: found 2013-01-01, expected 2013-01-02 or later"):
+            sealed(lake, held)
 
 
 @pytest.mark.thorough

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import append
 from pipelines.delta.record_tables import ensure_bronze
+from pipelines.delta.stream_position import unread_rows
 from pipelines.fault_points import Point, armed
 from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.quarantine import Selection
@@ -87,3 +88,12 @@ def test_records_that_a_clock_further_behind_put_aside_have_a_way_back(lake: Lak
 def test_retention_takes_them_for_as_new_as_they_are(lake: Lake) -> None:
     read_at(lake, TEN - timedelta(days=2), 1, 2)
     assert [cut.offset for cut in first_offsets_kept(lake.table("bronze"), TEN)] == [0]
+
+
+def test_records_that_came_after_a_clock_was_far_ahead_are_not_taken_for_read(lake: Lake) -> None:
+    now = datetime.now(UTC)
+    read_at(lake, now - timedelta(hours=1), 1)
+    read_at(lake, now + timedelta(days=3), 2)
+    stream(lake)
+    read_at(lake, now, 3, 4)
+    assert sorted(row["_offset"] for row in unread_rows(lake.pipeline).toLocalIterator()) == [2, 3]

@@ -123,6 +123,7 @@ def test_properties_of_tables_keep_their_names() -> None:
             "oncelake.kafka.topicId.CLUSTER",
             "oncelake.whole_from",
             "oncelake.whole_from.CLUSTER",
+            "oncelake.removed_below",
             "oncelake.forgetting",
             "oncelake.divergence_accepted",
         },

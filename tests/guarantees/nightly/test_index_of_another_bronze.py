@@ -16,18 +16,24 @@ from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import Span
 from pipelines.delta.io import append, read
 from pipelines.delta.record_tables import ensure_bronze
-from pipelines.delta.table_properties import WHOLE_FROM, set_table_property
+from pipelines.delta.table_properties import (
+    REMOVED_BELOW,
+    WHOLE_FROM,
+    set_table_properties,
+    set_table_property,
+)
 from pipelines.delta.tables import ensure_table, shape, table_id, version
 from pipelines.errors import SourceError
 from pipelines.fault_points import Point, armed
 from pipelines.ledger.bronze_index import BronzeIndex, bronze_slice
-from pipelines.ledger.bronze_indexer import index_bronze
+from pipelines.ledger.bronze_indexer import index_bronze, require_known_offsets
 from pipelines.ledger.certifications import Verdict, history, newest_certified, of_bronze
 from pipelines.ledger.decoding import decoding_key_of_bronze
 from pipelines.ledger.leases import Lease, lease
 from pipelines.nightly.rebuild_plan import due_days
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.report import report
+from tests.support.changes_by_hand import change_by_hand
 from tests.support.lakes import EPOCH, Lake, Record
 from tests.support.nights import LATER, ONE, THREE, TWO, on, run
 from tests.support.prepared_lakes import Nights
@@ -111,6 +117,29 @@ def test_a_bronze_that_lacks_what_nights_have_seen_is_refused_until_it_says_from
     assert "flights-0: the offsets 0..9 except 5..9; flights-1: all of the offsets 0..3" in str(refused.value)
     set_table_property(lake.spark, lake.config.table("bronze"), WHOLE_FROM, "2013-01-02")
     assert index_of(lake).counts() == ({TWO: 25}, 0)
+
+
+def test_retention_explains_no_more_than_it_has_removed(lake: Lake) -> None:
+    """As where a person deletes rows for want of room, and `maintain` has run since the last night."""
+    bronze = lake.config.table("bronze")
+    lake.ingest(flights(1, range(4)))
+    lake.ingest(flights(2, range(4, 8)))
+    index_of(lake)
+    set_table_properties(
+        lake.spark, bronze, {WHOLE_FROM: "2013-01-02", REMOVED_BELOW: "2013-01-02 flights-0@4"}
+    )
+    change_by_hand(lake.spark, bronze, lambda rows: rows.delete("_offset < 4"))
+    assert index_of(lake, keep=False).counts() == ({TWO: 4}, 0)
+    change_by_hand(lake.spark, bronze, lambda rows: rows.delete("_offset < 6"))
+    with pytest.raises(SourceError, match=r"records are gone .*flights-0: the offsets 4\.\.7 except 6\.\.7"):
+        index_of(lake)
+    with pytest.raises(SourceError, match="records are gone"):
+        require_known_offsets(lake.pipeline)
+    set_table_property(lake.spark, bronze, WHOLE_FROM, "2013-01-03")
+    # What `maintain` asks: a removal now would look as if it explained the loss.
+    assert not require_known_offsets(lake.pipeline)
+    assert index_of(lake).counts() == ({TWO: 2}, 0)
+    assert require_known_offsets(lake.pipeline)
 
 
 def test_a_bronze_that_was_put_back_from_a_copy_and_went_on_is_not_taken_for_what_it_was(lake: Lake) -> None:

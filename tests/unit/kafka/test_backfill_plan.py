@@ -35,23 +35,23 @@ def test_a_gap_at_an_end_of_bronze_is_found(
 
 def test_what_kafka_has_deleted_or_retention_has_removed_is_no_gap() -> None:
     assert Bounds(range(250, 260), range(250, 400), 300, range(100, 200), lost=range(200, 300)).gaps == []
-    assert Bounds(range(60), range(400), 300, range(100, 200), has_removed=True).gaps == []
+    assert Bounds(range(60), range(400), 300, range(100, 200), kept=100).gaps == []
 
 
 @pytest.mark.parametrize(
     "available", [range(400), range(40, 400), range(250, 400), range(350, 400), range(400, 400)]
 )
-@pytest.mark.parametrize("has_removed", [False, True])
+@pytest.mark.parametrize("kept", [0, 60, 100])
 def test_each_offset_that_was_asked_for_has_one_fate_and_those_from_ingest_on_are_left_to_it(
-    available: range, has_removed: bool
+    available: range, kept: int
 ) -> None:
     asked = range(10, 400)
-    bounds = Bounds(asked, available, 300, range(100, 200), has_removed=has_removed)
+    bounds = Bounds(asked, available, 300, range(100, 200), kept=kept)
     readable, deleted = bounds.readable, bounds.deleted
     assert not readable or (available.start <= readable.start and readable.stop <= 300)
     # Also what Kafka has deleted behind where ingest goes on, which is lost to both.
     assert not deleted or deleted.stop <= available.start
-    assert not has_removed or bounds.removed == 90
+    assert bounds.removed == max(0, kept - 10)
     assert len(readable) + len(deleted) + bounds.removed + bounds.left_to_ingest == len(asked)
 
 

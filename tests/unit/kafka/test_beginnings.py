@@ -25,6 +25,9 @@ ONE, TWO, THREE, FOUR = (date(2013, 1, number) for number in range(1, 5))
         (ONE, ONE, True),
         (TWO, ONE, True),
         (TWO, None, True),
+        # Bronze had lost these days before.
+        (FOUR, FOUR, False),
+        (FOUR, TWO, True),
     ],
 )
 def test_a_loss_is_forgotten_if_bronze_says_what_it_had_said_before(

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
 from pipelines.config.streams import Layer
+from pipelines.delta.retention_cut import parse_cut
 from pipelines.ledger.certifications import Certified, Verdict
 from pipelines.retention.removal_terms import (
     FirstOffset,
@@ -21,8 +22,11 @@ NOW = datetime(2013, 6, 30, 12, tzinfo=UTC)
 MONTH = timedelta(days=30)
 ZONE = ZoneInfo("UTC")
 DAYS = tuple(date(2013, 5, 1) + timedelta(days=n) for n in range(60))
-CUT = (FirstOffset("flights", 0, 3),)
-BELOW = "(_topic = 'flights' AND _partition = 0 AND _offset < 3)"
+CUT = (FirstOffset("flights", 0, 3), FirstOffset("eu/flights", 0, 7))
+BELOW = (
+    "(_topic = 'flights' AND _partition = 0 AND _offset < 3)"
+    " OR (_topic = 'eu/flights' AND _partition = 0 AND _offset < 7)"
+)
 
 
 def verdict(day: date, status: str = "certified") -> Verdict:
@@ -97,7 +101,12 @@ def test_bronze_goes_up_to_the_first_day_that_its_age_keeps() -> None:
     removal = bronze_removal(Lake(), MONTH)
     assert (removal.rows, removal.condition, removal.needs) == (11, BELOW, ())
     assert removal.kept_from == date(2013, 6, 1)
-    assert removal.properties == {"oncelake.whole_from": "2013-06-01"}
+    assert removal.properties == {
+        "oncelake.whole_from": "2013-06-01",
+        "oncelake.removed_below": "2013-06-01 eu/flights-0@7,flights-0@3",
+    }
+    cut = parse_cut(removal.properties["oncelake.removed_below"])
+    assert cut.first_kept == {("flights", 0): 3, ("eu/flights", 0): 7}
 
 
 def test_bronze_keeps_what_a_stream_a_replay_or_a_rebuild_needs() -> None:
