@@ -28,6 +28,8 @@ MOST_BYTES: Final = 1_000_000
 """Commits above this are left to Delta."""
 _MOST_COMMITS: Final = 20
 _MOST_TABLES: Final = 200
+# A job that began with a version of a table reads it again, while others write to the table.
+_MOST_VERSIONS: Final = 4
 
 Sum = TypeVar("Sum")
 
@@ -65,7 +67,8 @@ class LogFollower(Generic[Sum]):
     ) -> None:
         self._nothing = _Known(-1, "", nothing)
         self._add, self._add_up = add, add_up
-        self._known = dict[tuple[str, str], _Known[Sum]]()
+        # The newest last.
+        self._known = dict[tuple[str, str], tuple[_Known[Sum], ...]]()
 
     def sum_at(self, spark: SparkSession, table: str, snapshot: Any) -> Sum | None:
         """Return what the log of a table says up to a version; None if only Delta can tell.
@@ -75,29 +78,48 @@ class LogFollower(Generic[Sum]):
             table: The path of the Delta table.
             snapshot: Delta's `Snapshot` of the version.
         """
-        # What is known may refer to objects of the JVM that it was made in.
-        key = (str(spark.sparkContext.applicationId), table)
+        earlier = self._known.get(_key(spark, table), ())
         try:
-            known = self._look(spark, table, snapshot, self._known.get(key))
-            is_new = known is not None and known is not self._known.get(key)
+            base = next((known for known in reversed(earlier) if known.version <= snapshot.version()), None)
+            found = self._look(spark, table, snapshot, base)
+            is_new = found is not None and found is not base
             may_be_remembered = is_new and _may_be_remembered(spark, table, snapshot)
         except (Py4JJavaError, PySparkException):
             # Of what cannot be read Delta may need nothing, and else says so itself.
             return None
-        if known is None:
+        if found is None:
             return None
         if may_be_remembered:
             if len(self._known) >= _MOST_TABLES:
                 self._known.clear()
-            self._known[key] = known
-        return known.sum
+            before = [known for known in earlier if known.version < found.version]
+            self._known[_key(spark, table)] = (*before[1 - _MOST_VERSIONS :], found)
+        return found.sum
+
+    def remembered(self, spark: SparkSession, table: str, version: int) -> Sum | None:
+        """Return what `sum_at` said of a version; None if it was not asked for it lately.
+
+        Args:
+            spark: The session.
+            table: The path of the Delta table.
+            version: The version, which may no longer be the newest.
+        """
+        of_table = self._known.get(_key(spark, table), ())
+        known = next((known for known in of_table if known.version == version), None)
+        if known is None:
+            return None
+        try:
+            # In a folder that was replaced another commit made the version.
+            return known.sum if commit_hash(spark, table, version) == known.commit else None
+        except (Py4JJavaError, PySparkException):
+            return None
 
     def _look(
         self, spark: SparkSession, table: str, snapshot: Any, known: _Known[Sum] | None
     ) -> _Known[Sum] | None:
         version = int(snapshot.version())
         # In a folder that was replaced or restored from a backup, another commit made the version.
-        if known and (known.version > version or commit_hash(spark, table, known.version) != known.commit):
+        if known and commit_hash(spark, table, known.version) != known.commit:
             known = None
         if known and known.version == version:
             return known
@@ -128,6 +150,11 @@ class LogFollower(Generic[Sum]):
         # No file has an empty hash, so what is known of a commit without a file is not used again.
         commit = commit_hash(spark, table, version) if version >= 0 else None
         return None if total is None else _Known(version, commit or "", total)
+
+
+def _key(spark: SparkSession, table: str) -> tuple[str, str]:
+    """Return the key of what is known; it may refer to objects of the JVM that it was made in."""
+    return str(spark.sparkContext.applicationId), table
 
 
 def _texts(spark: SparkSession, snapshot: Any, versions: range) -> list[str] | None:

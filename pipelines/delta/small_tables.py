@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.delta.commits import action_in
 from pipelines.delta.io import read
-from pipelines.delta.log import newest_snapshot, rows_of_files
+from pipelines.delta.log import newest_snapshot, rows_of_files, snapshot_at
 from pipelines.delta.log_follower import LogFollower
 
 _MOST_FILES: Final = 500
@@ -56,10 +56,25 @@ def read_small(spark: SparkSession, table: str, at: int | None = None) -> DataFr
         at: The version, if not the newest.
     """
     snapshot = newest_snapshot(spark, table)
-    files = None if at not in {None, int(snapshot.version())} else listed_files(spark, table, snapshot)
+    if at is not None and at != int(snapshot.version()):
+        return _read_remembered(spark, table, at)
+    files = listed_files(spark, table, snapshot)
     if files is None:
         return read(spark, table, at)
     return rows_of_files(spark, table, snapshot, files)
+
+
+def _read_remembered(spark: SparkSession, table: str, at: int) -> DataFrame:
+    """Return an earlier version, by the files that this process has listed of it, if it has."""
+    files = _followed_files.remembered(spark, table, at)
+    if files is None or _is_above_limit(files):
+        return read(spark, table, at)
+    actions = [file.action for file in files.values()]
+    return rows_of_files(spark, table, snapshot_at(spark, table, at), actions)
+
+
+def _is_above_limit(files: _Files) -> bool:
+    return len(files) > _MOST_FILES or sum(file.size for file in files.values()) > _MOST_BYTES
 
 
 def listed_files(spark: SparkSession, table: str, snapshot: Any) -> list[Any] | None:
@@ -90,9 +105,7 @@ def _listed(spark: SparkSession, table: str, snapshot: Any) -> _Files | None:
         # Of what cannot be read Delta may need nothing, and else says so itself.
         return None
     files = _followed_files.sum_at(spark, table, snapshot) if is_followed else None
-    if files is None or len(files) > _MOST_FILES or sum(file.size for file in files.values()) > _MOST_BYTES:
-        return None
-    return files
+    return None if files is None or _is_above_limit(files) else files
 
 
 def _is_plain(snapshot: Any) -> bool:

@@ -124,6 +124,7 @@ class _Tables:
     _lease: Lease = field(init=False)
     _steps: RunRecorder = field(init=False)
     _look: _Look = field(init=False)
+    _base: int = field(init=False)
 
     @contextmanager
     def hold(self) -> Iterator[Lease]:
@@ -177,10 +178,10 @@ class _Tables:
             ensure_batch(self.pipeline)
 
     def to_certified(self, certified: Certified | None, stamp: Stamp) -> int:
-        restored = back_to_certified(self.pipeline, certified, stamp)
+        self._base = back_to_certified(self.pipeline, certified, stamp).version
         # Only now: columns that it adds are a version of their own.
         ensure_batch(self.pipeline, certified.days if certified else ())
-        return restored.version
+        return self._base
 
     def build(self, stamp: Stamp) -> int:
         return build_days(self.pipeline, self._look.span, self._look.pieces, stamp)
@@ -189,7 +190,7 @@ class _Tables:
         plan = self._look.plan
         certified = {*plan.due.days, *(plan.certified.days if plan.certified else ())}
         audited = AuditedDays(self.pipeline, self._look.span, certified, self._look.pieces, built)
-        day_audit = _with_shared_events(audited, audit(audited), plan.certified)
+        day_audit = _with_shared_events(audited, audit(audited), plan.certified, self._base)
         record_audit(self.pipeline, self.run_id, day_audit, plan.bronze_version, built)
         # Its lease may have gone to a run that forgets.
         delete_if_forgotten(self.pipeline, self._look.times_remembered, plan.due.days)
@@ -200,7 +201,9 @@ class _Tables:
 
     def changes(self, built: int) -> Mapping[date, Changes]:
         plan = self._look.plan
-        return _changes(self.pipeline, plan.due.days, plan.certified, built)
+        certified = plan.certified.days if plan.certified else {}
+        again = [day for day in plan.due.days if day in certified]
+        return _changes(self.pipeline, again, self._base, built) if again else {}
 
     def batch_since(self, base: int) -> list[Commit]:
         return commits_since(self.pipeline.spark, self.pipeline.table("batch"), base)
@@ -250,7 +253,9 @@ class Night(NightRun):
         return result
 
 
-def _with_shared_events(audited: AuditedDays, day_audit: Audit, certified: Certified | None) -> Audit:
+def _with_shared_events(
+    audited: AuditedDays, day_audit: Audit, certified: Certified | None, base: int
+) -> Audit:
     """Return the audit, in which days that share events fail together.
 
     A day that fails gets its earlier rows back. Of an event that the rebuild moves, one of its days alone
@@ -262,7 +267,7 @@ def _with_shared_events(audited: AuditedDays, day_audit: Audit, certified: Certi
     contract, horizon = pipeline.contract, pipeline.horizon
     if certified is None or not horizon or not 0 < len(failed) < len(days):
         return day_audit
-    old, new = (_rows_of(pipeline, at, days) for at in (certified.version, audited.batch_version))
+    old, new = (_rows_of(pipeline, at, days) for at in (base, audited.batch_version))
     moves = moved_days(old, new, contract, horizon)
     pairs = moves | {(after, before) for before, after in moves}
     if again := [day for day in days if day in certified.days]:
@@ -277,15 +282,7 @@ def _rows_of(pipeline: Pipeline, version: int, days: Sequence[date]) -> DataFram
     return conform(rows, events_schema(pipeline.contract))
 
 
-def _changes(
-    pipeline: Pipeline,
-    days: Sequence[date],
-    certified: Certified | None,
-    built: int,
-) -> dict[date, Changes]:
+def _changes(pipeline: Pipeline, days: Sequence[date], base: int, built: int) -> dict[date, Changes]:
     """Return what the rebuild changed of days that were certified before."""
-    again = [day for day in days if certified is not None and day in certified.days]
-    if certified is None or not again:
-        return {}
-    old, new = (_rows_of(pipeline, at, again) for at in (certified.version, built))
+    old, new = (_rows_of(pipeline, at, days) for at in (base, built))
     return changes_by_day(old, new, pipeline.contract)

@@ -32,7 +32,7 @@ def rows_of(spark: SparkSession, pipeline: str, *numbers: int) -> DataFrame:
 
 
 def contents(rows: DataFrame) -> list[tuple[str, int]]:
-    return sorted((row["pipeline"], row["n"]) for row in rows.toLocalIterator())
+    return sorted((row["pipeline"], row["n"]) for row in rows.collect())
 
 
 def listed(spark: SparkSession, table: Path) -> set[str] | None:
@@ -117,6 +117,34 @@ def test_a_new_version_is_read_without_listing_files_by_a_job(
         jobs.append(jobs_of(spark, reading.__name__))
         spark.sparkContext.setJobGroup("", "")
     assert jobs[0] < jobs[1]
+
+
+def test_a_version_that_was_listed_is_read_by_fewer_jobs_while_others_write(
+    spark: SparkSession, table: Path
+) -> None:
+    path = str(table)
+    backup = shutil.copytree(table, table.with_name("backup"))
+    append(rows_of(spark, "a", 50), path)
+    assert listed(spark, table)
+    DeltaTable.forPath(spark, path).delete("n = 50")
+    assert listed(spark, table)
+    jobs, found = [], []
+    for reading in (read_small, read):
+        spark.sparkContext.setJobGroup(f"{reading.__name__} at 1", "")
+        found.append(contents(reading(spark, path, 1)))
+        jobs.append(jobs_of(spark, f"{reading.__name__} at 1"))
+        spark.sparkContext.setJobGroup("", "")
+    assert found[0] == found[1] == [*(("a", number) for number in (*range(6), 50)), ("b", 1)]
+    assert jobs[0] < jobs[1]
+    # In a folder that was put back another commit makes the version.
+    put_back(backup, table)
+    for number in (60, 61):
+        append(rows_of(spark, "b", number), path)
+    assert contents(read_small(spark, path, 1)) == [
+        *(("a", number) for number in range(6)),
+        ("b", 1),
+        ("b", 60),
+    ]
 
 
 def put_back(backup: Path, table: Path) -> None:
