@@ -75,7 +75,7 @@ class IndexWorld(NightlyWorld):
         self._tables, self._names = 0, count()
         self._ends, self._records = dict[int, int](), list[Sent]()
         self._newest_seen = 0
-        self._retentions, self._told, self._losses = 0, 0, 0
+        self._told, self._losses, self._has_retained = 0, 0, False
         self._ingested_at = datetime.min.replace(tzinfo=UTC)
         for _ in range(self.setup.randint(1, 3)):
             self.come(self.setup.choice((timedelta(), _HOUR)))
@@ -173,12 +173,12 @@ class IndexWorld(NightlyWorld):
                 self.kernel.sleep(5, "waits for ingest")
             newest = self.kernel.effect("bronze: newest version", lambda: self.bronze_log.newest)
             version = newest.commit.version
-            so_far = (self._retentions, self._told, self._losses)
+            told, losses = self._told, self._losses
             lake = self.make_index(self, version)
             index = make_index(lake, term.stamp)
             self._check_index(index, newest)
         offsets = frozenset((partition, offset) for _, partition, offset in index.counts())
-        decided = BronzeVerdict(version, lake.bronze.commit, offsets, *so_far)
+        decided = BronzeVerdict(version, lake.bronze.commit, offsets, told, losses)
         self._decide(decided, term.stamp("certify"))
 
     def _decide(self, decided: BronzeVerdict, stamp: Stamp) -> None:
@@ -211,8 +211,8 @@ class IndexWorld(NightlyWorld):
             return
         self._newest_seen = index.version
         for verdict in self._known_verdicts()[-1:]:
-            # What was there before a retention may be gone by it, also from a table put back since.
-            first = 0 if verdict.retentions == self._retentions else _FIRST_KEPT
+            # What retention has removed once may be gone, whatever was put back or replaced since.
+            first = _FIRST_KEPT if self._has_retained else 0
             lost = [(partition, at) for partition, at in verdict.offsets - there if at >= first]
             if lost and verdict.told == self._told:
                 raise Violation("lost records are told", f"{sorted(lost)} are gone, and nobody says so")
@@ -347,9 +347,12 @@ class IndexWorld(NightlyWorld):
     def _retain(self) -> None:
         """Let upkeep delete the oldest records, after bronze says so."""
         day, kept = self._later_day(), {(TOPIC, partition): _FIRST_KEPT for partition in range(2)}
-        self.bronze_log.set_property(WHOLE_FROM, day.isoformat())
-        self.bronze_log.set_property(REMOVED_BELOW, RetentionCut(day, kept).text())
-        self._retentions += 1
+        properties = {WHOLE_FROM: day.isoformat(), REMOVED_BELOW: RetentionCut(day, kept).text()}
+        # In one commit: a RESTORE to between two would leave a day that nothing explains.
+        self.bronze_log.put(
+            len(self.bronze_log.versions), Change([], "SET TBLPROPERTIES", properties=properties)
+        )
+        self._has_retained = True
         self._delete_below(_FIRST_KEPT)
 
     def _delete_below(self, offset: int) -> None:

@@ -24,6 +24,7 @@ from simulation.kernel import Kernel
 
 INDEX: Final = "index"
 TOPIC: Final = "topic"
+_HOUR_S: Final = 3600
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,15 @@ class IndexRow:
         """The newest of its commits."""
         return max(self.commits.values())
 
+    @property
+    def hour(self) -> int:
+        """The hour of its micro-batches."""
+        return _hour(max(self.commits))
+
+
+def _hour(moment: datetime) -> int:
+    return int(moment.timestamp()) // _HOUR_S
+
 
 @dataclass(frozen=True)
 class BronzeVerdict:
@@ -58,7 +68,6 @@ class BronzeVerdict:
         version: its version.
         commit: the hash of that commit.
         offsets: the records that bronze had, by partition.
-        retentions: how often retention had removed records by then.
         told: how often a person had told by then from which day on bronze is whole.
         losses: how often an index was lost before.
     """
@@ -66,7 +75,6 @@ class BronzeVerdict:
     version: int
     commit: str | None
     offsets: frozenset[tuple[int, int]]
-    retentions: int
     told: int
     losses: int
 
@@ -158,7 +166,8 @@ class ModelMaking:
         self.bronze: BronzeState = self._look("state", partial(world.state, version))
         self.is_same = self.indexed is not None and self.continues(self.indexed)
         self.bronze_id = bronze_id(self.bronze, self.indexed, is_same=self.is_same)
-        self.made_for = f"{self.bronze_id} {self.bronze.whole_from} {self.contract}"
+        self.lost = self.bronze.whole_from if self.bronze.first_kept is None else None
+        self.made_for = f"{self.bronze_id} {self.lost} {self.contract}"
 
     def _look(self, label: str, action: Any) -> Any:
         return self.world.kernel.effect(f"bronze: {label}", action)
@@ -179,6 +188,11 @@ class ModelMaking:
         if self.indexed is None or {row.made_from.made_for for row in self.stored} != {self.made_for}:
             return None
         return self.indexed.until
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether retention has removed records, or a loss was told, since these rows were made."""
+        return self.indexed is not None and self.indexed.whole_from != self.bronze.whole_from
 
     def as_known(self) -> ModelIndex:
         """Return what the rows that are there say of the version."""
@@ -207,7 +221,32 @@ class ModelMaking:
             {at: commit for row in self.stored for at, commit in row.commits.items()} if self.is_same else {}
         )
         rows = self._all()
-        return self._rows([(row, known.get(row.ingested_at, self.version)) for row in rows])
+        whole = [(row, known.get(row.ingested_at, self.version)) for row in rows]
+        if self.known_until is None:
+            return self._rows(whole)
+        return self._counted_anew(
+            whole, {_hour(row.ingested_at) for row in rows if row.ingested_at not in known}
+        )
+
+    def _counted_anew(self, whole: Sequence[tuple[Row, int]], further: set[int]) -> list[IndexRow]:
+        """Return the rows of all of bronze: those that are there of all hours of which they count as many.
+
+        Args:
+            whole: the records of bronze, with the version that each came by.
+            further: the hours of micro-batches that the rows that are there do not know.
+        """
+        hours = further | self.differing_hours(
+            Counter(_hour(row.ingested_at) for row, _ in whole),
+            Counter(hour for row in self.stored for hour in [row.hour] * len(row.offsets)),
+        )
+        anew = self._rows([(row, commit) for row, commit in whole if _hour(row.ingested_at) in hours])
+        kept = [replace(row, made_from=self._made_from()) for row in self.stored if row.hour not in hours]
+        return [*kept, *anew]
+
+    def differing_hours(self, in_bronze: Mapping[int, int], indexed: Mapping[int, int]) -> set[int]:
+        """Return the hours of ingestion of which bronze and the index have different numbers of records."""
+        every = {*in_bronze, *indexed}
+        return {hour for hour in every if in_bronze.get(hour, 0) != indexed.get(hour, 0)}
 
     def _all(self) -> list[Row]:
         def read() -> list[Row]:
@@ -219,14 +258,11 @@ class ModelMaking:
         return found
 
     def _rows(self, came: Sequence[tuple[Row, int]]) -> list[IndexRow]:
-        state = self.bronze
-        made_from = Indexed(
-            self.made_for, self.version, self.bronze_id, state.commit, state.topic_id, state.whole_from
-        )
-        parts = dict[tuple[int, date, int], list[Row]]()
+        made_from = self._made_from()
+        parts = dict[tuple[int, int, date, int], list[Row]]()
         for row, commit in came:
-            day = self.world.day_of(row, self.contract)
-            parts.setdefault((commit, day, row.record.partition), []).append(row)
+            day, hour = self.world.day_of(row, self.contract), _hour(row.ingested_at)
+            parts.setdefault((commit, hour, day, row.record.partition), []).append(row)
         return [
             IndexRow(
                 {row.ingested_at: commit for row in rows},
@@ -235,8 +271,14 @@ class ModelMaking:
                 tuple(row.record.offset for row in rows),
                 made_from,
             )
-            for (commit, day, partition), rows in parts.items()
+            for (commit, _, day, partition), rows in parts.items()
         ]
+
+    def _made_from(self) -> Indexed:
+        state = self.bronze
+        return Indexed(
+            self.made_for, self.version, self.bronze_id, state.commit, state.topic_id, state.whole_from
+        )
 
     def is_empty(self, rows: list[IndexRow]) -> bool:
         """Return whether these are none."""
@@ -324,12 +366,12 @@ class ModelFolding:
         return [verdict.version for verdict in decided]
 
     def fold(self, rows: list[IndexRow]) -> list[IndexRow]:
-        """Return one row for each day and partition, and span between two versions that verdicts name."""
+        """Return one row for each hour, day and partition, and span between two versions of verdicts."""
         versions = self.verdict_versions()
-        parts = dict[tuple[int, date, int], list[IndexRow]]()
+        parts = dict[tuple[int, int, date, int], list[IndexRow]]()
         for row in rows:
             span = sum(row.commit > version for version in versions)
-            parts.setdefault((span, row.day, row.partition), []).append(row)
+            parts.setdefault((span, row.hour, row.day, row.partition), []).append(row)
         return [
             IndexRow(
                 {at: commit for row in each for at, commit in row.commits.items()},
@@ -338,7 +380,7 @@ class ModelFolding:
                 tuple(offset for row in each for offset in row.offsets),
                 max((row.made_from for row in each), key=lambda made_from: made_from.until),
             )
-            for (_, day, partition), each in parts.items()
+            for (_, _, day, partition), each in parts.items()
         ]
 
     def count(self, rows: list[IndexRow]) -> int:

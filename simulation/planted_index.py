@@ -1,5 +1,6 @@
 """Planted faults of the index of bronze, see `simulation.planted`."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -63,15 +64,11 @@ class _NewestVersion(ModelMaking):
         return self.own_rows(self.table.version())
 
 
-class _RetentionNotInKey(ModelMaking):
-    """An index holds for bronze before and after retention has removed records, whose number alone tells."""
+class _HoursNotCompared(ModelMaking):
+    """Rows of all hours are kept of which bronze has records, however many."""
 
-    def __init__(self, world: IndexWorld, version: int) -> None:
-        super().__init__(world, version)
-        self.made_for = f"{self.bronze_id} {self.contract}"
-
-    def in_bronze(self) -> tuple[int, int]:
-        return self.counted(self.as_known())
+    def differing_hours(self, in_bronze: Mapping[int, int], indexed: Mapping[int, int]) -> set[int]:
+        return {*in_bronze} ^ {*indexed}
 
 
 class _ChangesAreWhole(ModelMaking):
@@ -124,7 +121,7 @@ class _ContractNotInKey(ModelMaking):
 
     def __init__(self, world: IndexWorld, version: int) -> None:
         super().__init__(world, version)
-        self.made_for = f"{self.bronze_id} {self.bronze.whole_from}"
+        self.made_for = f"{self.bronze_id} {self.lost}"
 
 
 def _world(schedule: Schedule, setup: Random, **wrong: Any) -> World:
@@ -142,11 +139,11 @@ INDEX: Final = (
     _making("a first complete day explains all that is gone", 16, _FirstDayExplainsAll),
     _making("rows come beside others", 1, _AppendedOnly),
     _making("a run reads the newest version of the index", 49, _NewestVersion),
-    _making("retention is not in the key", 9, _RetentionNotInKey),
+    _making("hours are kept whose counts differ", 11, _HoursNotCompared),
     _making("changes that are gone are passed over", 170, _ChangesAreWhole),
     _making("the contract is not in the key", 1, _ContractNotInKey),
-    _making("bronze is not compared after it was read", 1443, _BronzeNotComparedAgain),
-    _making("what is written to the index carries no epoch", 152, _WrittenWithoutEpoch),
+    _making("bronze is not compared after it was read", 3109, _BronzeNotComparedAgain),
+    _making("what is written to the index carries no epoch", 17133, _WrittenWithoutEpoch),
     Planted("what is folded carries no epoch", 3090, partial(_world, make_folding=_FoldedWithoutEpoch)),
     Planted("folded across verdicts", 13, partial(_world, make_folding=_FoldedAcrossVerdicts)),
 )

@@ -7,13 +7,16 @@ The table is behind `FencedTable` and `FencedTransaction`. Jobs use Delta (`pipe
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from pipelines.delta.conditions import days_condition, partition_condition
 from pipelines.delta.conflicts import TABLE_CHANGED, raising_stale_epoch, retry_conflicts
 from pipelines.delta.epochs import Commit, StaleEpoch, Stamp, require_newer, stale_epoch_error
 from pipelines.delta.replaced_rows import File
 from pipelines.fault_points import Point, reach
+
+DELETION: Final = "delete"
+"""What the commit does that removes old rows, as its stamp says."""
 
 
 class FencedTransaction(Protocol):
@@ -120,7 +123,7 @@ def rows_deleted(
         return transaction.commit([], stamp)
 
     retry_conflicts(table.path, set_properties, pause=table.pause)
-    deleting = stamps("delete")
+    deleting = stamps(DELETION)
     return write_fenced(table, partial(delete, deleting), deleting)
 
 

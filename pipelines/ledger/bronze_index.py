@@ -52,7 +52,7 @@ class BronzeIndex:
     Attributes:
         version: The version of bronze.
         bronze_id: Under which name its versions can be compared with others: the id of its table; where the
-            table was replaced or restored meanwhile, with a part of the commit at which that was found.
+            table was replaced or restored meanwhile, with a hash of where that was found.
         rows: The rows of the index, in the shape of `ops_tables.BRONZE_INDEX`. Of kind `records`: the
             `records` of one micro-batch (`commit`, `ingested_at`) with one event `day`, their `newest` event
             time and newest `clock` (see `pipelines.records.watermark`); or, with no day, those that broke the

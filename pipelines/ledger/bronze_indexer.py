@@ -2,6 +2,8 @@
 
 import logging
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
+from functools import partial, reduce
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
@@ -9,8 +11,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from pipelines.delta.commits import commit_at
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.fenced_commits import replace_rows_fenced
+from pipelines.delta.fencing import DELETION
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.replaced_rows import RowsOfPartition
 from pipelines.delta.tables import table_id
@@ -39,11 +43,14 @@ from pipelines.records.send_time import sent_at
 from pipelines.records.watermark import clock
 from pipelines.spark.failures import first_line
 from pipelines.spark.pipeline import Pipeline
+from pipelines.sql import instant
 
 _COMMIT: Final = "_commit_version"
 # Kafka's `TimestampType` of a record to which the broker gave its own time when it wrote it.
 _LOG_APPEND_TIME: Final = 1
 _OF_DAY: Final = ("kind", "commit", "ingested_at", "day", "reason")
+_HOUR: Final = timedelta(hours=1)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _log = logging.getLogger(__name__)
 
@@ -57,8 +64,9 @@ def index_bronze(
 
     It is valid for one table and one way to decode. After a change of the contract, when the registry has a
     schema that it did not have before, or when bronze is another table, or was restored, it is rebuilt, for
-    which the whole of bronze is read once. It is also rebuilt if it counts other records than the table has,
-    or if some of its rows were made in another way.
+    which the whole of bronze is read once. It is also rebuilt if some of its rows were made in another way.
+    If it counts other records than the table has, as after retention has removed some, only the records of
+    those hours of ingestion are decoded again of which the counts differ.
 
     Args:
         pipeline: The pipeline.
@@ -86,7 +94,7 @@ def index_as_of(pipeline: Pipeline, at: int) -> BronzeIndex:
     """
     now = table_version(pipeline.spark, pipeline.table("bronze"))
     making = _index_build(pipeline, now)
-    if making.known_until is not None and making.known_until >= at:
+    if making.known_until is not None and making.known_until >= at and not making.was_cut:
         return BronzeIndex(now, making.bronze_id, making.stored).until(at)
     return index_bronze(pipeline, now).until(at)
 
@@ -146,17 +154,19 @@ class _IndexBuild:
             return None
         return self.indexed.until
 
+    @property
+    def was_cut(self) -> bool:
+        """Whether retention has removed records, or a loss was told, since these rows were made."""
+        return self.indexed is not None and self.indexed.whole_from != self.bronze.whole_from
+
     def as_known(self) -> BronzeIndex:
         """Return what the rows that are there say of the version."""
         return BronzeIndex(self.version, self.bronze_id, self.stored).until(self.version)
 
     def came_after(self, version: int) -> DataFrame | None:
         """Return the rows of what came after a version; None if that can no longer be told."""
-        feed = self.pipeline.spark.read.format("delta").option("readChangeFeed", "true")
-        feed = feed.option("startingVersion", version + 1).option("endingVersion", self.version)
         try:
-            came = feed.load(self.bronze.table).where("_change_type = 'insert'")
-            return _rows(self.pipeline, came)
+            return _rows(self.pipeline, self._changes(version).where("_change_type = 'insert'"))
         except (PySparkException, Py4JJavaError) as error:
             # Its log or its files are cleaned up after some time.
             _log.warning(
@@ -164,14 +174,86 @@ class _IndexBuild:
             )
             return None
 
+    def _changes(self, after: int) -> DataFrame:
+        feed = self.pipeline.spark.read.format("delta").option("readChangeFeed", "true")
+        feed = feed.option("startingVersion", after + 1).option("endingVersion", self.version)
+        return feed.load(self.bronze.table)
+
     def of_all(self) -> DataFrame:
-        """Return the rows of all that bronze has."""
+        """Return the rows of all that bronze has: of hours that have lost nothing those that are there."""
         # Versions of another table say nothing of the micro-batches of this one.
         micro_batches = BronzeIndex(self.version, "", self.stored.where(F.lit(self.is_same))).micro_batches()
-        commits = micro_batches.withColumnsRenamed({"at": "_ingested_at", "commit": _COMMIT})
-        whole = read(self.pipeline.spark, self.bronze.table, self.version)
-        whole = whole.join(commits, "_ingested_at", "left")
-        return _rows(self.pipeline, whole.fillna(self.version, [_COMMIT]))
+        commits = micro_batches.withColumnsRenamed({"at": "_ingested_at", "commit": _COMMIT}).persist()
+        try:
+            whole = read(self.pipeline.spark, self.bronze.table, self.version)
+            whole = whole.join(commits, "_ingested_at", "left")
+            hours = self._differing_hours(whole) if self._has_only_lost_by_retention() else None
+            whole = whole.fillna(self.version, [_COMMIT])
+            return _rows(self.pipeline, whole) if hours is None else self._counted_anew(whole, hours)
+        finally:
+            commits.unpersist()
+
+    def _has_only_lost_by_retention(self) -> bool:
+        """Return whether nothing but retention has removed or changed records that the rows there count."""
+        if self.known_until is None:
+            # They hold for another bronze, or another way to decode.
+            return False
+        if self.known_until >= self.version:
+            return True
+        changed = self._changes(self.known_until).where("_change_type <> 'insert'")
+        try:
+            versions = [
+                row["at"] for row in small_rows(changed.select(F.col(_COMMIT).alias("at")).distinct())
+            ]
+        except (PySparkException, Py4JJavaError):
+            # Its log or its files are cleaned up after some time.
+            return False
+        commits = (commit_at(self.pipeline.spark, self.bronze.table, at) for at in versions)
+        return all((commit.note or "").startswith(f"{DELETION} ") for commit in commits)
+
+    def _differing_hours(self, whole: DataFrame) -> DataFrame:
+        """Return the hours of ingestion of which bronze has other records than the rows that are there count.
+
+        Args:
+            whole: The records of bronze, with the version that each came by, if these rows tell.
+        """
+        in_bronze = whole.groupBy(_hour("_ingested_at")).agg(
+            F.count(F.lit(1)).alias("n"),
+            F.count_if(F.expr(is_emptied(whole))).alias("e"),
+            F.count_if(F.col(_COMMIT).isNull()).alias("further"),
+        )
+        emptied = F.sum(F.when(F.col("kind") == EMPTIED, F.col("records")).otherwise(0))
+        indexed = (
+            self._counts()
+            .groupBy(_hour("ingested_at"))
+            .agg(F.sum("records").alias("n_"), emptied.alias("e_"))
+        )
+        # Of an hour that one of them lacks the counts are null. As many as were removed may have come since.
+        both = in_bronze.join(indexed, "hour", "full_outer")
+        return both.where("NOT (n <=> n_ AND e <=> e_) OR further > 0")
+
+    def _counted_anew(self, whole: DataFrame, hours: DataFrame) -> DataFrame:
+        """Return the rows of all that bronze has: of some hours decoded anew, of all others as they are.
+
+        Args:
+            whole: The records of bronze, with the version that each came by.
+            hours: The hours of ingestion, as `_differing_hours` gives them.
+        """
+        counts = self._counts()
+        hours = hours.persist()
+        try:
+            of_hours = whole.where(_span_of(hours.where("n > 0"))).join(
+                hours, _hour("_ingested_at") == hours["hour"], "left_semi"
+            )
+            kept = counts.join(hours, _hour("ingested_at") == hours["hour"], "left_anti")
+            by_day = _by_day(_blocks(_records(self.pipeline, of_hours), *_OF_DAY))
+            offsets = _pieces(_blocks(whole.select(F.col(_COMMIT).alias("commit"), *_places()), "commit"))
+            return _in_memory(kept, by_day, offsets)
+        finally:
+            hours.unpersist()
+
+    def _counts(self) -> DataFrame:
+        return self.stored.where(F.col("kind").isin(RECORDS, EMPTIED))
 
     def is_empty(self, rows: DataFrame) -> bool:
         """Return whether these are none."""
@@ -244,7 +326,9 @@ def _index_build(pipeline: Pipeline, version: int) -> _IndexBuild:
     is_same = indexed is not None and continues(spark, bronze, indexed)
     name = bronze_id(bronze, indexed, is_same=is_same)
     ask_again(pipeline)
-    made_for = decoding_key_of_bronze(pipeline, name, bronze.whole_from)
+    # Of what retention has removed the counts tell. What else was lost is not known.
+    lost = bronze.whole_from if bronze.first_kept is None else None
+    made_for = decoding_key_of_bronze(pipeline, name, lost)
     return _IndexBuild(pipeline, bronze, stored, indexed, is_uniform, is_same, name, made_for)
 
 
@@ -258,12 +342,61 @@ def _indexed(stored: DataFrame) -> tuple[Indexed | None, bool]:
 
 
 def _rows(pipeline: Pipeline, envelopes: DataFrame) -> DataFrame:
+    """Return the rows of records of bronze, each with the version that it came by."""
+    blocks = _blocks(_records(pipeline, envelopes), *_OF_DAY).persist()
+    try:
+        return _in_memory(_by_day(blocks), _pieces(blocks))
+    finally:
+        blocks.unpersist()
+
+
+def _in_memory(*parts: DataFrame) -> DataFrame:
+    rows = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts).persist()
+    rows.count()
+    return rows
+
+
+def _hour(moment: str) -> Column:
+    """Return the hour of a moment; of the same are rows that are folded to one.
+
+    What somebody has added by hand, without a moment, is of the first one.
+    """
+    return F.floor(F.coalesce(F.unix_seconds(moment), F.lit(0)) / _HOUR.total_seconds()).alias("hour")
+
+
+def _span_of(hours: DataFrame) -> str:
+    """Return the ingestion of the records of some hours, as a condition by which files are passed over.
+
+    Retention removes the oldest records, and what has come since is the newest.
+    """
+    earlier, later = "max(hour) FILTER (WHERE further = 0)", "min(hour) FILTER (WHERE further > 0)"
+    (ends,) = small_rows(hours.selectExpr(f"{earlier} AS earlier", f"{later} AS later"))
+    before = None if ends["earlier"] is None else _EPOCH + (ends["earlier"] + 1) * _HOUR
+    since = None if ends["later"] is None else _EPOCH + ends["later"] * _HOUR
+    spans = [f"_ingested_at < {instant(before)}", "_ingested_at IS NULL"] if before else []
+    spans += [f"_ingested_at >= {instant(since)}"] if since else []
+    return " OR ".join(spans) or "false"
+
+
+def _places() -> list[Column]:
+    """Return where records stand in Kafka, and when they were sent."""
+    return [
+        F.col("_topic").alias("topic"),
+        F.col("_partition").alias("partition"),
+        F.col("_offset").alias("offset"),
+        sent_at().alias("sent"),
+        F.when(F.col("_kafka_timestamp_type") == _LOG_APPEND_TIME, sent_at()).alias("appended"),
+    ]
+
+
+def _records(pipeline: Pipeline, envelopes: DataFrame) -> DataFrame:
+    """Return what the index counts of records: `_OF_DAY`, `newest`, `clock`, and `_places`."""
     contract = pipeline.contract
     decoded = decode_all(pipeline, envelopes, retries_passed_over=True)
     decoded = with_event_time(decoded, contract.event_time)
     emptied = F.expr(is_emptied(decoded))
     moves = F.col(VALID) | emptied
-    records = decoded.select(
+    return decoded.select(
         F.col(_COMMIT).alias("commit"),
         F.col("_ingested_at").alias("ingested_at"),
         F.when(F.col(VALID), F.col(EVENT_DATE)).alias("day"),
@@ -271,43 +404,36 @@ def _rows(pipeline: Pipeline, envelopes: DataFrame) -> DataFrame:
         F.when(emptied, F.lit(EMPTIED)).otherwise(F.lit(RECORDS)).alias("kind"),
         F.when(moves, F.col(contract.event_time)).alias("newest"),
         F.when(moves, F.expr(clock(contract))).alias("clock"),
-        F.col("_topic").alias("topic"),
-        F.col("_partition").alias("partition"),
-        F.col("_offset").alias("offset"),
-        sent_at().alias("sent"),
-        F.when(F.col("_kafka_timestamp_type") == _LOG_APPEND_TIME, sent_at()).alias("appended"),
+        *_places(),
     )
-    blocks = _blocks(records).persist()
-    try:
-        by_day = blocks.groupBy(*_OF_DAY).agg(F.sum("records").alias("records"), *_newest("newest", "clock"))
-        pieces = _pieces(blocks).withColumn("kind", F.lit(OFFSETS))
-        kinds = by_day.unionByName(pieces, allowMissingColumns=True)
-        rows = kinds.persist()
-        rows.count()
-        return rows
-    finally:
-        blocks.unpersist()
 
 
-def _blocks(records: DataFrame) -> DataFrame:
+def _by_day(blocks: DataFrame) -> DataFrame:
+    """Return the rows of kind `records` and `emptied`."""
+    return blocks.groupBy(*_OF_DAY).agg(F.sum("records").alias("records"), *_newest("newest", "clock"))
+
+
+def _blocks(records: DataFrame, *by: str) -> DataFrame:
     """Return the figures of the records by blocks of 64 offsets, with one bit for each offset.
 
     So records are read once, and distinct offsets are counted without a shuffle of the records.
 
     Args:
-        records: The columns of `_OF_DAY`, `topic, partition, offset, newest, clock, sent, appended`.
+        records: The columns `by`, `topic, partition, offset, sent, appended`; perhaps `newest, clock`.
+        by: What further columns the blocks are divided by.
 
     Returns:
-        The columns of `_OF_DAY`, `topic, partition, block bigint, offsets bigint` (the bits), `first, last,
-        records, newest, clock, sent, appended`.
+        The columns `by`, `topic, partition, block bigint, offsets bigint` (the bits), `first, last, records`,
+        and the newest of the others.
     """
     block, bit = F.expr("shiftright(offset, 6)"), F.expr("shiftleft(1L, CAST(offset & 63 AS INT))")
-    return records.groupBy(*_OF_DAY, "topic", "partition", block.alias("block")).agg(
+    moments = {"newest", "clock", "sent", "appended"} & {*records.columns}
+    return records.groupBy(*by, "topic", "partition", block.alias("block")).agg(
         F.bit_or(bit).alias("offsets"),
         F.min("offset").alias("first"),
         F.max("offset").alias("last"),
         F.count(F.lit(1)).alias("records"),
-        *_newest("newest", "clock", "sent", "appended"),
+        *_newest(*sorted(moments)),
     )
 
 
@@ -316,7 +442,7 @@ def _newest(*names: str) -> list[Column]:
 
 
 def _pieces(blocks: DataFrame) -> DataFrame:
-    """Return the offsets of each partition: one row, and one for each commit that goes back behind others.
+    """Return the rows of kind `offsets`: one for each partition, and one for each commit that goes back.
 
     A backfill does. If its offsets and those of ingest were one piece, the offsets that are missing in
     between could not be told.
@@ -342,4 +468,5 @@ def _pieces(blocks: DataFrame) -> DataFrame:
     apart = by_commit.withColumn("apart", F.when(F.col("first") <= until, F.col("commit")))
     sums = (F.sum("records").alias("records"), F.sum("distinct").alias("distinct"))
     of_piece = apart.groupBy("topic", "partition", "apart")
-    return of_piece.agg(*ends, *sums, *_newest("sent", "appended")).drop("apart")
+    pieces = of_piece.agg(*ends, *sums, *_newest("sent", "appended")).drop("apart")
+    return pieces.withColumn("kind", F.lit(OFFSETS))

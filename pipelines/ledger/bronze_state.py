@@ -1,5 +1,6 @@
 """Whether bronze is still the table that its index was made from, and holds what that one held."""
 
+import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import date
@@ -113,9 +114,10 @@ def records_in(pipeline: Pipeline, version: int) -> int:
 
 
 def bronze_id(bronze: BronzeState, indexed: Indexed | None, *, is_same: bool) -> str:
-    """Return the name by which versions of bronze are compared: the table's id, with a commit if need be.
+    """Return the name by which versions of bronze are compared: the table's id, with a hash if need be.
 
-    A bronze that took the place of another gets the commit at which that was found into its name.
+    A bronze that took the place of another gets a hash of where the other was left, and of its own commit. So
+    one that is put back from the same copy twice has two names: what came after the copy is not the same.
 
     Args:
         bronze: Bronze as it is.
@@ -126,7 +128,8 @@ def bronze_id(bronze: BronzeState, indexed: Indexed | None, *, is_same: bool) ->
         return bronze.table_id
     if is_same and indexed.bronze_id:
         return indexed.bronze_id
-    return f"{bronze.table_id}/{(bronze.commit or '')[:8]}"
+    left = f"{indexed.bronze_id} {indexed.until} {indexed.until_commit} {bronze.commit}"
+    return f"{bronze.table_id}/{hashlib.sha256(left.encode()).hexdigest()[:8]}"
 
 
 def require_same_bronze(begun: BronzeState, found_id: str, found_commit: str | None) -> None:

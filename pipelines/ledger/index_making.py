@@ -32,6 +32,10 @@ class IndexLake(Protocol[Rows, Index]):
     def known_until(self) -> int | None:
         """The newest version that the index knows; None if rows hold for another bronze or way to decode."""
 
+    @property
+    def was_cut(self) -> bool:
+        """Whether retention has removed records, or a loss was told, since these rows were made."""
+
     def as_known(self) -> Index:
         """Return what the rows that are there say of the version."""
 
@@ -39,7 +43,7 @@ class IndexLake(Protocol[Rows, Index]):
         """Return the rows of what came after a version; None if that can no longer be told."""
 
     def of_all(self) -> Rows:
-        """Return the rows of all that bronze has."""
+        """Return the rows of all that bronze has; rows that are there may be among them."""
 
     def is_empty(self, rows: Rows) -> bool:
         """Return whether these are none."""
@@ -89,34 +93,47 @@ def make_index(lake: IndexLake[Rows, Index], stamps: Callable[[str], Stamp] | No
         StaleEpoch: Another run has taken the lease over.
         SourceError: Bronze lacks records that the index knows, or was replaced while it was read.
     """
-    index = _continued(lake, stamps)
-    if index is not None:
-        # A run that was stalled while it emptied records, and died, has not set the property of the table.
-        indexed, in_bronze = lake.counted(index), lake.in_bronze()
-        if indexed == in_bronze:
-            return index
-        _log.warning(
-            "the bronze index counts %d records (%d emptied), but bronze has %d (%d)", *indexed, *in_bronze
-        )
-    return _anew(lake, stamps)
+    known = None if lake.was_cut else lake.known_until
+    index = None if known is None else _continued(lake, known, stamps)
+    return _anew(lake, stamps) if index is None else index
 
 
-def _continued(lake: IndexLake[Rows, Index], stamps: Callable[[str], Stamp] | None) -> Index | None:
-    """Return the index with what came since it was built last; None if it has to be rebuilt."""
-    known = lake.known_until
-    if known is None:
-        return None
+def _continued(
+    lake: IndexLake[Rows, Index], known: int, stamps: Callable[[str], Stamp] | None
+) -> Index | None:
+    """Return the index with what came since a version; None if it has to be rebuilt."""
     if known >= lake.version:
         # What the index knows already may be more than an older version had.
-        return lake.as_known()
+        index = lake.as_known()
+        return None if _differs(lake, lake.counted(index)) else index
     rows = lake.came_after(known)
     if rows is None:
         return None
     _require_same_bronze(lake)
+    beside = lake.beside(rows)
+    expected = lake.counted(beside)
+    if _differs(lake, expected):
+        # Nothing was written, so the next run still knows which offsets there were.
+        return None
     if stamps is None or lake.is_empty(rows):
-        return lake.beside(rows)
+        return beside
     # Those that an earlier run wrote while this one looked are overwritten, not duplicated.
-    return lake.written(rows, known, stamps("index"))
+    index = lake.written(rows, known, stamps("index"))
+    # As many records may be gone from bronze as an index lacks that was put back meanwhile.
+    return index if lake.counted(index) == expected else None
+
+
+def _differs(lake: IndexLake[Rows, Index], indexed: tuple[int, int]) -> bool:
+    """Return whether an index counts other records than bronze has.
+
+    A run that was stalled while it emptied records, and died, has not set the property of the table.
+    """
+    in_bronze = lake.in_bronze()
+    if indexed != in_bronze:
+        _log.warning(
+            "the bronze index counts %d records (%d emptied), but bronze has %d (%d)", *indexed, *in_bronze
+        )
+    return indexed != in_bronze
 
 
 def _anew(lake: IndexLake[Rows, Index], stamps: Callable[[str], Stamp] | None) -> Index:
@@ -127,7 +144,8 @@ def _anew(lake: IndexLake[Rows, Index], stamps: Callable[[str], Stamp] | None) -
     """
     if lake.is_there:
         lake.require_known_offsets()
-    _log.info("building the bronze index from all of bronze")
+    if lake.known_until is None:
+        _log.info("building the bronze index from all of bronze")
     rows = lake.of_all()
     _require_same_bronze(lake)
     if stamps is None or (not lake.is_there and lake.is_empty(rows)):

@@ -32,6 +32,7 @@ from pipelines.ledger.decoding import decoding_key_of_bronze
 from pipelines.ledger.leases import Lease, lease
 from pipelines.nightly.rebuild_plan import due_days
 from pipelines.spark.pipeline import Pipeline
+from pipelines.spark.session import forget_tables
 from pipelines.steps.report import report
 from tests.support.changes_by_hand import change_by_hand
 from tests.support.lakes import EPOCH, Lake, Record
@@ -97,7 +98,7 @@ def test_a_day_of_a_bronze_that_was_made_anew_is_certified_with_all_that_it_hold
     )
     checked = read(lake.spark, lake.config.ops_table("validation_results")).where("day = DATE'2013-01-02'")
     whole = checked.where("name = 'index_is_whole'").select("status", "expected")
-    assert [tuple(row) for row in whole.toLocalIterator()] == [("passed", "120 records in bronze")]
+    assert [tuple(row) for row in whole.collect()] == [("passed", "120 records in bronze")]
     with pytest.raises(SourceError, match=f"on 2013-01-01 names version {known} of another table"):
         report(lake.pipeline, ONE, tmp_path / "reports")
 
@@ -191,6 +192,29 @@ def test_a_bronze_that_was_put_back_from_a_copy_and_went_on_is_not_taken_for_wha
         DeltaTable.forPath(lake.spark, str(bronze)).delete("_offset = 5")
         with pytest.raises(SourceError, match=r"flights-0: 1 of the offsets 0\.\.11\."):
             kept_index(lake, held)
+
+
+@pytest.mark.thorough
+def test_a_bronze_that_was_put_back_from_the_same_copy_twice_is_missed_what_it_lacks(lake: Lake) -> None:
+    bronze = Path(lake.config.table("bronze"))
+    lake.ingest(flights(1, range(4)))
+    copy = shutil.copytree(bronze, bronze.with_name("copy"))
+
+    def put_back() -> None:
+        shutil.rmtree(bronze)
+        shutil.copytree(copy, bronze)
+        forget_tables()
+
+    # The first time it lacks no record.
+    set_table_property(lake.spark, str(bronze), "oncelake.test", "1")
+    index_of(lake)
+    put_back()
+    assert index_of(lake).counts() == ({ONE: 4}, 0)
+    lake.ingest(flights(1, range(4, 8)))
+    assert index_of(lake).counts() == ({ONE: 8}, 0)
+    put_back()
+    with pytest.raises(SourceError, match=r"flights-0: the offsets 0\.\.7 except 0\.\.3"):
+        index_of(lake)
 
 
 def put_back_and_killed(lake: Lake) -> None:

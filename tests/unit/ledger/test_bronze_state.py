@@ -1,5 +1,6 @@
 """Whether bronze is still what its index was made from, without a lake."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -53,7 +54,16 @@ def test_an_index_of_an_earlier_release_goes_by_the_version_alone() -> None:
 def test_another_bronze_gets_another_name() -> None:
     assert bronze_id(BRONZE, None, is_same=False) == "id"
     assert bronze_id(BRONZE, INDEXED, is_same=True) == "id"
-    assert bronze_id(replace(BRONZE, commit="0123456789"), INDEXED, is_same=False) == "id/01234567"
+    first = bronze_id(BRONZE, INDEXED, is_same=False)
+    assert re.fullmatch("id/[0-9a-f]{8}", first)
+    assert first == bronze_id(BRONZE, INDEXED, is_same=False)
+    assert first != bronze_id(replace(BRONZE, commit="c8"), INDEXED, is_same=False)
+
+
+def test_one_that_is_put_back_from_the_same_copy_twice_gets_two_names() -> None:
+    first = bronze_id(BRONZE, INDEXED, is_same=False)
+    went_on = replace(INDEXED, bronze_id=first, until=11, until_commit="c11")
+    assert bronze_id(BRONZE, went_on, is_same=False) not in {"id", first}
 
 
 def test_offsets_that_are_gone_are_refused_unless_bronze_says_that_it_was_cut() -> None:
