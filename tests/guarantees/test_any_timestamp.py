@@ -35,7 +35,7 @@ def send(broker: str, topic: str, *timestamps: int) -> None:
 def stamps(lake: Lake) -> list[tuple[str, int]]:
     rows = lake.table("bronze").orderBy("_offset")
     found = rows.selectExpr("CAST(headers[0].value AS STRING) AS sent", "unix_millis(_kafka_timestamp) AS ms")
-    return [(row["sent"], row["ms"]) for row in found.toLocalIterator()]
+    return [(row["sent"], row["ms"]) for row in found.collect()]
 
 
 @pytest.mark.usefixtures("two_partitions")

@@ -1,18 +1,21 @@
 """A file of a checkpoint that is damaged or gone is named, and the way back gives the same rows."""
 
 import shutil
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from chaos.runbook import damaged_end, reset_in
 from chaos.state_files import file_to_tear, tear
+from pipelines.contracts.contract import DataContract
 from pipelines.delta.reader_position_check import require_not_read_ahead
 from pipelines.errors import InfrastructureError, SourceError
+from pipelines.session_settings import session_settings
 from pipelines.steps.checkpoints import reset_checkpoint
 from tests.support.delta_rows import rows_in
+from tests.support.lake_copies import continued, lake_in
 from tests.support.lakes import Lake
 from tests.support.nights import on, stream
 
@@ -24,20 +27,32 @@ KEPT, GONE = "checksum kept", "checksum gone"
 DAMAGES = [(how, checksum) for how in ("cut", "flipped", "missing") for checksum in (KEPT, GONE)]
 
 
+def begin(lake: Lake) -> None:
+    """Lets a stream do two micro-batches, and leaves a third before it."""
+    lake.ingest([on(1, 1), on(1, 2), BAD])
+    stream(lake)
+    lake.ingest([on(1, 3)])
+    stream(lake)
+    # One of them is a copy, which only the state knows.
+    lake.ingest([on(1, 1), on(1, 4)])
+
+
+@pytest.fixture(scope="module")
+def begun(spark: SparkSession, contract: DataContract, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A lake whose stream has begun, to be copied."""
+    lake = lake_in(tmp_path_factory.mktemp("begun") / "lake", spark, contract)
+    begin(lake)
+    return lake
+
+
 class Stream:
-    """A stream that has done two micro-batches, and has a third before it."""
+    """The stream of a lake, whose files are put back before each damage."""
 
     def __init__(self, lake: Lake, backup: Path) -> None:
         self.lake, self.backup = lake, backup
         self.checkpoint = Path(lake.config.checkpoint("speed"))
         tables = (Path(lake.config.table(layer)) for layer in ("speed", "quarantine"))
         self.folders = [self.checkpoint, *tables]
-        lake.ingest([on(1, 1), on(1, 2), BAD])
-        stream(lake)
-        lake.ingest([on(1, 3)])
-        stream(lake)
-        # One of them is a copy, which only the state knows.
-        lake.ingest([on(1, 1), on(1, 4)])
         for number, folder in enumerate(self.folders):
             shutil.copytree(folder, backup / str(number))
 
@@ -81,8 +96,8 @@ def _beside(file: Path) -> Path:
     return file.with_name(f".{file.name}.crc")
 
 
-def test_a_micro_batch_whose_end_is_damaged_is_done_again(lake: Lake, tmp_path: Path) -> None:
-    of = Stream(lake, tmp_path)
+def test_a_micro_batch_whose_end_is_damaged_is_done_again(begun: Lake, lake: Lake, tmp_path: Path) -> None:
+    of = Stream(continued(begun, lake), tmp_path)
     for how, checksum in (*DAMAGES[:4], ("emptied", GONE)):
         file = of.damage("commits", how, checksum)
         said = of.refused()
@@ -108,9 +123,9 @@ def test_a_micro_batch_whose_end_is_damaged_is_done_again(lake: Lake, tmp_path: 
 
 
 def test_without_the_plan_of_what_is_done_no_other_micro_batch_is_done_again(
-    lake: Lake, tmp_path: Path
+    begun: Lake, lake: Lake, tmp_path: Path
 ) -> None:
-    of = Stream(lake, tmp_path)
+    of = Stream(continued(begun, lake), tmp_path)
     for checksum in (KEPT, GONE):
         file = of.damage("offsets", "missing", checksum)
         assert f"{file}: the file is missing" in of.refused()
@@ -123,18 +138,9 @@ def test_without_the_plan_of_what_is_done_no_other_micro_batch_is_done_again(
     of.assert_exact()
 
 
-@pytest.fixture(params=["true", pytest.param("false", marks=pytest.mark.thorough)])
-def changes(request: pytest.FixtureRequest, lake: Lake) -> Iterator[None]:
-    """The state in files of changes, or in whole ones."""
-    before = lake.spark.conf.get(CHANGES)
-    lake.spark.conf.set(CHANGES, request.param)
-    yield
-    lake.spark.conf.set(CHANGES, str(before))
-
-
-@pytest.mark.usefixtures("changes")
-def test_a_state_that_cannot_be_read_is_refused_and_made_anew(lake: Lake, tmp_path: Path) -> None:
-    of = Stream(lake, tmp_path)
+def check_damaged_state(lake: Lake, backup: Path) -> None:
+    """Asserts that a state that cannot be read is refused, and can be made anew."""
+    of = Stream(lake, backup)
     for how, checksum in DAMAGES:
         of.damage("state", how, checksum)
         assert reset_in(of.refused()) == "speed", (how, checksum)
@@ -142,3 +148,18 @@ def test_a_state_that_cannot_be_read_is_refused_and_made_anew(lake: Lake, tmp_pa
     of.damage("state", "cut", KEPT)
     reset_checkpoint(lake.pipeline, "reset", "speed")
     of.assert_exact()
+
+
+def test_a_state_that_cannot_be_read_is_refused_and_made_anew(
+    begun: Lake, lake: Lake, tmp_path: Path
+) -> None:
+    check_damaged_state(continued(begun, lake), tmp_path)
+
+
+@pytest.mark.thorough
+def test_a_state_in_whole_files_that_cannot_be_read_is_refused_and_made_anew(
+    lake: Lake, tmp_path: Path
+) -> None:
+    with session_settings(lake.spark, {CHANGES: "false"}):
+        begin(lake)
+        check_damaged_state(lake, tmp_path)

@@ -121,9 +121,7 @@ def test_what_is_forgotten_is_gone_from_every_layer_as_the_dry_run_has_told(
     # Places stay, so that offsets have no gap; what a producer sends cannot look forgotten.
     assert layers(lake) == [9, 2, 3, 2]
     emptied = lake.table("bronze").where("_forgotten IS NOT NULL")
-    assert {tuple(row) for row in emptied.select("key", "value", "headers").toLocalIterator()} == {
-        (None,) * 3
-    }
+    assert {tuple(row) for row in emptied.select("key", "value", "headers").collect()} == {(None,) * 3}
     assert table_property(lake.spark, lake.config.table("bronze"), "delta.appendOnly") == "true"
     verdict = history(lake.pipeline)[-1]
     assert (verdict.cause, verdict.removed, verdict.rows, verdict.records) == ("forgotten", 1, 2, 2)
@@ -449,8 +447,8 @@ def test_a_record_whose_key_only_the_layers_can_tell_is_forgotten_with_them(
 ) -> None:
     lake = copied(filled, tmp_path / "lake")
     # As after a change of the contract: the record can no longer be read.
-    (poison,) = lake.table("bronze").where("value = 'poison'").select("_offset").toLocalIterator()
-    (other,) = lake.table("speed").where("flight = 3").select("_offset").toLocalIterator()
+    (poison,) = lake.table("bronze").where("value = 'poison'").select("_offset").collect()
+    (other,) = lake.table("speed").where("flight = 3").select("_offset").collect()
     sent = lake.table("bronze").where("value = 'poison'").selectExpr("_kafka_timestamp AS sent")
     row = lake.table("speed").where("flight = 1").limit(1).crossJoin(sent)
     # The second and the third are of an earlier topic, which had other records under these offsets.
@@ -462,7 +460,7 @@ def test_a_record_whose_key_only_the_layers_can_tell_is_forgotten_with_them(
     assert found.counts == counted.counts == ForgottenCounts(bronze=5, quarantine=2, speed=5, batch=1)
     known = places(lake.pipeline)
     assert known is not None
-    (of_poison,) = known.where(F.col("_offset") == poison[0]).toLocalIterator()
+    (of_poison,) = known.where(F.col("_offset") == poison[0]).collect()
     assert of_poison["event_time"] is not None
     assert known.where(F.col("_offset").isin(other[0], 1000)).isEmpty()
     require_forgotten(lake.pipeline, "speed", "quarantine")

@@ -240,7 +240,7 @@ def keys_of(lake: Lake, sent: list[tuple[str, bytes]]) -> list[tuple[str | None,
     found = rows.orderBy("_offset").selectExpr("_valid", "_error.*", *columns)
     return [
         (None, row[f"c{number[path]}"]) if row["_valid"] else (row["reason"], row["column"])
-        for row, (path, _) in zip(found.toLocalIterator(), sent, strict=True)
+        for row, (path, _) in zip(found.collect(), sent, strict=True)
     ]
 
 
@@ -304,7 +304,7 @@ def test_quarantine_shows_what_was_sent(make_lake: Callable[..., Lake], keyed: D
     counts = stream(lake).counts
     assert (counts.rows, counts.duplicates, counts.quarantined) == (0, 0, 4)
     found = lake.table("quarantine").orderBy("_offset").select("_reason", "_column", "_found")
-    assert [tuple(row) for row in found.toLocalIterator()] == [
+    assert [tuple(row) for row in found.collect()] == [
         ("wrong_type", kind, text.strip('"')) for kind, text in refused
     ]
 

@@ -22,7 +22,7 @@ from pipelines.cli.maintain import summary_of
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.event_tables import ensure_batch, events_schema
 from pipelines.delta.fenced_commits import replace_days_fenced
-from pipelines.delta.io import by_day_and_key, read
+from pipelines.delta.io import by_day_and_key, read, small_rows
 from pipelines.delta.table_properties import WHOLE_FROM, set_table_property, table_property
 from pipelines.delta.tables import ensure_table
 from pipelines.errors import InfrastructureError, SourceError
@@ -43,6 +43,7 @@ from pipelines.steps.quarantine import discard
 from pipelines.steps.serving import read_serving
 from tests.support.certified_days import certify
 from tests.support.consoles import verdict
+from tests.support.delta_rows import rows_in
 from tests.support.lakes import Lake, Record, flight
 from tests.support.nights import ONE, TWO, on, stream
 
@@ -80,7 +81,7 @@ def kept_in_bronze(lake: Lake) -> str:
 
 
 def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
-    return sorted(map(tuple, frame.select("flight", "_offset", "_event_date").toLocalIterator()))
+    return sorted(tuple(row.values()) for row in small_rows(frame.select("flight", "_offset", "_event_date")))
 
 
 def files(lake: Lake) -> set[str]:
@@ -91,11 +92,10 @@ def files(lake: Lake) -> set[str]:
 
 def offsets_left(lake: Lake) -> list[tuple[int, ...]]:
     """For each partition of bronze: its number, its first and last offset, and how many there are."""
-    offset = F.col("_offset")
-    found = (
-        lake.table("bronze").groupBy("_partition").agg(F.min(offset), F.max(offset), F.count_distinct(offset))
-    )
-    return sorted(map(tuple, found.toLocalIterator()))
+    offsets = defaultdict[int, set[int]](set)
+    for partition, offset in rows_in(lake.config.table("bronze"), "_partition", "_offset"):
+        offsets[partition].add(offset)
+    return sorted((partition, min(of), max(of), len(of)) for partition, of in offsets.items())
 
 
 def reader(lake: Lake, seen: list[int]) -> StreamingQuery:
@@ -135,12 +135,12 @@ def lose_a_record(lake: Lake) -> None:
     DeltaTable.forPath(lake.spark, str(bronze)).delete("_partition = 1 AND _offset = 1")
     with pytest.raises(SourceError, match=r"are gone .*flights-1: the offsets 0\.\.1 except 0\.\.0"):
         upkeep(lake, compact=False)
-    assert (0, 0) in {tuple(row) for row in lake.table("bronze").select("_partition", "_offset").collect()}
+    assert (0, 0) in rows_in(bronze, "_partition", "_offset")
     # A person says from which day on bronze is complete: first a nightly run has to see it.
     set_table_property(lake.spark, str(bronze), WHOLE_FROM, "2012-12-30")
     _, told = upkeep(lake, compact=False, speed_retention=None, quarantine_retention=None)
     assert "bronze tells of a loss that no nightly run has seen" in told
-    assert (0, 0) in {tuple(row) for row in lake.table("bronze").select("_partition", "_offset").collect()}
+    assert (0, 0) in rows_in(bronze, "_partition", "_offset")
     shutil.rmtree(bronze)
     copy.rename(bronze)
 
@@ -165,7 +165,7 @@ def ledger_files(lake: Lake) -> dict[str, set[str]]:
     """By pipeline, the files of the ledger that pipelines share."""
     ledger = read(lake.spark, lake.config.ops_table("certifications"))
     found: defaultdict[str, set[str]] = defaultdict(set)
-    for row in ledger.select("pipeline", "_metadata.file_path").distinct().toLocalIterator():
+    for row in ledger.select("pipeline", "_metadata.file_path").distinct().collect():
         found[row["pipeline"]].add(row["file_path"])
     return found
 
@@ -276,7 +276,7 @@ def test_a_day_is_written_to_few_files_each_sorted_by_key(lake: Lake) -> None:
     written = [str(path) for path in Path(table).glob("_event_date=*/*.parquet")]
     assert len(written) == 2
     for path in written:
-        keys = [row[0] for row in spark.read.parquet(path).select("booking.id").toLocalIterator()]
+        keys = [row[0] for row in spark.read.parquet(path).select("booking.id").collect()]
         assert len(keys) == 50
         assert keys == sorted(keys)
 

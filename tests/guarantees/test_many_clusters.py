@@ -144,7 +144,7 @@ def moments_of_commits(lake: Lake, since: int) -> list[tuple[int, datetime]]:
     feed = lake.spark.read.format("delta").option("readChangeFeed", "true")
     came = feed.option("startingVersion", since).load(lake.config.table("bronze"))
     rows = came.where("_change_type = 'insert'").select("_commit_version", "_ingested_at").distinct()
-    return sorted((row[0], row[1]) for row in rows.toLocalIterator())
+    return sorted((row[0], row[1]) for row in rows.collect())
 
 
 def held(regions: Regions, topic: str) -> int:

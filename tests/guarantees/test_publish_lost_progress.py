@@ -149,10 +149,10 @@ def test_offsets_that_another_program_has_set_are_told_and_a_reset_goes_by_the_r
 def test_progress_of_a_restored_cluster_is_passed_over_only_if_somebody_accepts_what_the_topic_lacks(
     make: Callable[..., Lake],
 ) -> None:
-    lake = make()
+    lake = make("publish.max_bytes_per_trigger=1b")
     for number in (1, 2, 3):
         enter(lake, number)
-        send(lake)
+    assert send(lake).batches == 3
     sink = sink_of(lake.config)
     with asking(sink) as cluster:
         known = read_slot_progress(cluster, sink, is_stable=True)

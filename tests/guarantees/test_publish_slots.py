@@ -282,7 +282,7 @@ def test_what_was_begun_with_slots_by_a_hash_is_finished_so(
     assert (done.rows, done.slots_done_before) == (ROWS, 1)
     twice = Counter(message.key for message in messages_of(broker, sink.topic))
     # Slot 1 was published before as well, and nothing else is.
-    by_hash = in_slots(rows(spark), sink, 0).where(F.spark_partition_id() == 1).toLocalIterator()
+    by_hash = in_slots(rows(spark), sink, 0).where(F.spark_partition_id() == 1).collect()
     slot_one = {bytes(row["key"]) for row in by_hash}
     assert twice == first + Counter(slot_one)
     assert 0 < len(slot_one) < ROWS

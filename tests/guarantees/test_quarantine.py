@@ -91,7 +91,7 @@ def replay(lake: Lake, selection: Selection = UNRESOLVED, *, dry_run: bool = Fal
 
 
 def numbers(rows: DataFrame) -> list[int]:
-    return sorted(row["flight"] for row in rows.select("flight").toLocalIterator())
+    return sorted(row["flight"] for row in rows.select("flight").collect())
 
 
 def streamed_numbers(lake: Lake) -> list[int]:
@@ -100,7 +100,7 @@ def streamed_numbers(lake: Lake) -> list[int]:
 
 def kept(lake: Lake) -> list[tuple[Any, ...]]:
     rows = lake.table("quarantine").orderBy("_partition", "_offset")
-    return [(r["_status"], r["_reason"], r["_attempts"]) for r in rows.toLocalIterator()]
+    return [(r["_status"], r["_reason"], r["_attempts"]) for r in rows.collect()]
 
 
 def dies_between_its_tables(lake: Lake) -> None:
@@ -374,7 +374,7 @@ def test_a_record_that_bronze_has_lost_is_not_replayed(
 ) -> None:
     def of_partition(number: int) -> list[str]:
         rows = lake.table("quarantine").where(f"_partition = {number}").orderBy("_offset")
-        return [f"{row['_status']} {row['_attempts']}" for row in rows.toLocalIterator()]
+        return [f"{row['_status']} {row['_attempts']}" for row in rows.collect()]
 
     before, others = of_partition(1), of_partition(0)
     bronze = lake.config.table("bronze")
@@ -428,7 +428,7 @@ def test_a_certified_day_that_fails_its_rebuild_does_not_hold_up_the_others(
     mark_replayed(replace(lake.pipeline, contract=small), done, [three])
     assert [(status, attempts) for status, _, attempts in kept(lake)] == [("open", 1), ("replayed", 2)]
     far = read_serving(lake.pipeline).where("flight = 1002")
-    assert [row["_event_date"] for row in far.toLocalIterator()] == [three]
+    assert [row["_event_date"] for row in far.collect()] == [three]
 
 
 def test_what_is_still_broken_gets_its_new_reason_and_what_is_given_up_stays_away(
@@ -475,7 +475,7 @@ def fingerprint(value: bytes) -> str:
 
 def test_values_of_personal_columns_are_not_shown(streamed: Lake, strict: DataContract) -> None:
     found = streamed.table("quarantine").where("_column = 'distance'").select("_found").distinct()
-    assert {row["_found"] for row in found.toLocalIterator()} == {
+    assert {row["_found"] for row in found.collect()} == {
         fingerprint(b"4963.0"),
         fingerprint(b"-1.0"),
     }
@@ -486,7 +486,7 @@ def test_values_of_personal_columns_are_not_shown(streamed: Lake, strict: DataCo
         [on(1, 1, tailnum="N2"), on(1, 2, carrier="none"), on(1, 3, dest="nowhere")]
     )
     decoded = decode(broken, contract, timedelta(days=1)).select("_error.column", "_error.found")
-    assert {row["column"]: row["found"] for row in decoded.toLocalIterator()} == {
+    assert {row["column"]: row["found"] for row in decoded.collect()} == {
         "carrier": None,
         "dest": "nowhere",
         "tailnum": fingerprint(b"N2"),

@@ -126,9 +126,10 @@ def is_placed(done: dict[str, Any]) -> None:
 
 
 def test_placement_keeps_bytes_in_the_rack_with_fewer_replicas_than_racks(
-    placed: list[dict[str, Any]],
+    cluster: RackCluster, filled: Callable[[int], str]
 ) -> None:
-    is_placed(placed[1])
+    brief = f"spark.conf.spark.executor.extraJavaOptions={BRIEF_JAVA}"
+    is_placed(measured(cluster, filled(2), "placement", RECORDS, *BRIEF_SPARK, brief))
 
 
 @pytest.mark.thorough
@@ -140,7 +141,8 @@ def test_placement_keeps_bytes_in_the_rack_with_one_replica(
 
 @pytest.mark.thorough
 def test_a_batch_read_is_placed_too(placed: list[dict[str, Any]]) -> None:
-    found = placed[0]
+    found, summary = placed
+    is_placed(summary)
     assert found["records"] == 12 * 100
     executors = {locations[0] for locations in found["chosen"].values()}
     assert len(found["chosen"]) == PARTITIONS

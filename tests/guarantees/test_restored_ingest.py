@@ -334,7 +334,7 @@ def test_what_was_forgotten_is_empty_when_it_is_read_once_more(source: Source) -
     shutil.rmtree(source.bronze)
     source.fixed()
     emptied = lake.table("bronze").where("_forgotten IS NOT NULL")
-    assert sorted(map(tuple, emptied.select("_partition", "_offset").toLocalIterator())) == [(0, 1), (1, 1)]
+    assert sorted(map(tuple, emptied.select("_partition", "_offset").collect())) == [(0, 1), (1, 1)]
     assert lake.table("bronze").where("value IS NOT NULL").count() == 3
     assert emptied.where("value IS NOT NULL OR key IS NOT NULL OR headers IS NOT NULL").isEmpty()
     # What is sent later is new.

@@ -49,7 +49,7 @@ def send(servers: str, topic: str, days: Mapping[date, tuple[int, ...]], origin:
 
 def each_once(served: DataFrame, days: Mapping[date, tuple[int, ...]]) -> None:
     """Readers get each event of these days once, and nothing else."""
-    rows = served.select("_event_date", "flight").toLocalIterator()
+    rows = served.select("_event_date", "flight").collect()
     assert Counter(map(tuple, rows)) == Counter((day, n) for day, numbers in days.items() for n in {*numbers})
 
 

@@ -83,7 +83,7 @@ def of(lake: Lake, cluster: Cluster) -> Lake:
 
 def flights_in(lake: Lake) -> set[int]:
     rows = lake.table("bronze").selectExpr("int(get_json_object(string(value), '$.flight')) AS flight")
-    return {row["flight"] for row in rows.where("flight IS NOT NULL").toLocalIterator()}
+    return {row["flight"] for row in rows.where("flight IS NOT NULL").collect()}
 
 
 def send_again(spark: SparkSession, lake: Lake, offsets: range) -> None:

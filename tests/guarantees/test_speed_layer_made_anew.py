@@ -42,7 +42,7 @@ def fill(lake: Lake) -> int:
         records = [on(day, number) for number in range(1, 4)]
         lake.ingest([replace(records[0], headers=(("noise", filler),)), *records[1:]])
     files = lake.table("bronze").selectExpr("_metadata.file_size AS size").distinct()
-    return int(min(row["size"] for row in files.toLocalIterator()))
+    return int(min(row["size"] for row in files.collect()))
 
 
 def test_following_the_runbook_ends_in_a_certified_night(lake: Lake) -> None:

@@ -230,7 +230,7 @@ def through_an_expiry(lake: Lake) -> tuple[SpeedCounts, SpeedCounts, list[Any]]:
     rows = lake.table("speed").select("flight", "scheduled_departure")
     after = stream(lake)
     assert after.warnings == ()
-    return before, after.counts, sorted(map(tuple, rows.toLocalIterator()))
+    return before, after.counts, sorted(map(tuple, rows.collect()))
 
 
 @pytest.mark.thorough

@@ -111,7 +111,7 @@ def test_a_property_of_a_table_that_is_changed_meanwhile_does_not_end_a_stream(l
         changed = pool.submit(change)
         run_stream(spark, start)
         changed.result()
-    assert sorted(row["id"] for row in read(spark, target).toLocalIterator()) == [0, 1, 2]
+    assert sorted(row["id"] for row in read(spark, target).collect()) == [0, 1, 2]
 
 
 def test_what_a_signal_to_the_whole_group_breaks_is_no_failure_of_a_stream_that_stops(lake: Lake) -> None:

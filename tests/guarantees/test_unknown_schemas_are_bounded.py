@@ -119,9 +119,7 @@ def test_a_new_schema_is_learned_among_junk_by_few_questions(history: History) -
     moment = "a good schema among junk"
     counts, asked = history.seen[moment], history.asked[moment]
     assert (counts.rows, counts.quarantined) == (100, len(BROKEN) + len(JUNK))
-    reasons = Counter(
-        row["_reason"] for row in history.lake.table("quarantine").select("_reason").toLocalIterator()
-    )
+    reasons = Counter(row["_reason"] for row in history.lake.table("quarantine").select("_reason").collect())
     # The second lot of junk, and the one record that was passed over with it, came later.
     assert reasons == {"no_schema_id": len(BROKEN), "unknown_schema": 2 * len(JUNK) + 1}
     # The good one is asked for first, as most records name it.

@@ -38,13 +38,13 @@ def read_at(lake: Lake, moment: datetime, *numbers: int, sent: datetime = TEN) -
 
 
 def flights(lake: Lake) -> list[int]:
-    return sorted(row["flight"] for row in read_serving(lake.pipeline).toLocalIterator())
+    return sorted(row["flight"] for row in read_serving(lake.pipeline).collect())
 
 
 def reasons(lake: Lake) -> list[str | None]:
     bronze = lake.table("bronze").orderBy("_offset")
     judged = decode_all(lake.pipeline, bronze)
-    return [row["reason"] for row in judged.select(f"{ERROR}.reason").toLocalIterator()]
+    return [row["reason"] for row in judged.select(f"{ERROR}.reason").collect()]
 
 
 def test_records_that_were_read_by_a_clock_days_behind_are_certified(lake: Lake) -> None:
@@ -96,4 +96,4 @@ def test_records_that_came_after_a_clock_was_far_ahead_are_not_taken_for_read(la
     read_at(lake, now + timedelta(days=3), 2)
     stream(lake)
     read_at(lake, now, 3, 4)
-    assert sorted(row["_offset"] for row in unread_rows(lake.pipeline).toLocalIterator()) == [2, 3]
+    assert sorted(row["_offset"] for row in unread_rows(lake.pipeline).collect()) == [2, 3]

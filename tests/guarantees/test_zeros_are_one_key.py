@@ -39,7 +39,7 @@ def places(contract: DataContract) -> DataContract:
 
 def key_and_count(lake: Lake, layer: Any) -> list[tuple[bytes, int]]:
     sent = messages(lake.table(layer), lake.contract).groupBy("key").count()
-    return [(bytes(row["key"]), row["count"]) for row in sent.toLocalIterator()]
+    return [(bytes(row["key"]), row["count"]) for row in sent.collect()]
 
 
 def test_zeros_of_both_signs_are_one_key(make_lake: Callable[..., Lake], places: DataContract) -> None:

@@ -1,10 +1,12 @@
 """Certified days for what begins with them: by the commits of a nightly run, and without its audit."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
+
+from pyspark.sql import DataFrame
 
 from pipelines.audit.audit import Audit
 from pipelines.audit.recount import BronzeDay, BronzeFacts
@@ -22,16 +24,21 @@ from pipelines.steps.nightly import Night
 from tests.support.lakes import Lake
 
 
-def certify(lake: Lake, *days: date) -> None:
+def certify(lake: Lake, *days: date, changed: Callable[[DataFrame], DataFrame] = lambda rows: rows) -> None:
     """Certifies days as the speed layer has them.
 
     The speed layer must hold each valid record that bronze has of them.
+
+    Args:
+        lake: the lake.
+        days: the days.
+        changed: what the batch table gets of the rows of the speed layer.
     """
     ensure_batch(lake.pipeline)
     batch, bronze = lake.config.table("batch"), lake.config.table("bronze")
     with lease(lake.pipeline, "certify") as held:
         before, rows = certified(lake.pipeline), lake.table("speed").where(on_days([*days]))
-        built = replace_days_fenced(rows, batch, [*days], held.stamp("build"))
+        built = replace_days_fenced(changed(rows), batch, [*days], held.stamp("build"))
         counts = _rows_by_day(lake, built)
         bronze_version, batch_commit = version(lake.spark, bronze), commit_hash(lake.spark, batch, built)
         verdicts = [

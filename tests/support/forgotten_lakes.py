@@ -64,20 +64,20 @@ def layers(lake: Lake) -> list[int]:
 
 
 def served(lake: Lake) -> list[int]:
-    return sorted(row["flight"] for row in read_serving(lake.pipeline).toLocalIterator())
+    return sorted(row["flight"] for row in read_serving(lake.pipeline).collect())
 
 
 def checks(lake: Lake, day: date) -> dict[str, str]:
     """The outcome of each integrity check in the newest run on a day."""
     rows = read(lake.spark, lake.config.ops_table("validation_results")).where(f"day = DATE'{day}'")
     ordered = rows.where("kind = 'integrity'").orderBy("checked_at")
-    return {row["name"]: row["status"] for row in ordered.toLocalIterator()}
+    return {row["name"]: row["status"] for row in ordered.collect()}
 
 
 def values_kept(lake: Lake) -> set[str]:
     """What the results of the night before quote, but for counts."""
     rows = read(lake.spark, lake.config.ops_table("validation_results")).where("run_id = 'run'")
-    said = rows.selectExpr("result", "nullif(detail, '') AS detail").toLocalIterator()
+    said = rows.selectExpr("result", "nullif(detail, '') AS detail").collect()
     return {each for row in said for each in row if each is not None}
 
 
@@ -100,7 +100,7 @@ def files_with(folder: Path) -> list[str]:
 
 def said_by_commits(lake: Lake, layer: Any) -> set[str]:
     """The operations on a table, and the words of their conditions."""
-    history = DeltaTable.forPath(lake.spark, lake.config.table(layer)).history().toLocalIterator()
+    history = DeltaTable.forPath(lake.spark, lake.config.table(layer)).history().collect()
     said = set[str]()
     for row in history:
         said |= {row["operation"], *re.findall("[a-z_]+", str(row["operationParameters"].get("predicate")))}

@@ -313,7 +313,7 @@ class History(RuleBasedStateMachine):
         if state:
             columns = ("_event_date", "_partition", "_offset", "departure_delay")
             rows = read(self.spark, self.config.table("batch"), state.version).select(*columns)
-            for day, *row in map(tuple, rows.toLocalIterator()):
+            for day, *row in map(tuple, rows.collect()):
                 assert tuple(row) not in found.get(day, set())
                 if day in found:
                     found[day].add(tuple(row))
@@ -324,7 +324,7 @@ class History(RuleBasedStateMachine):
         if not exists(self.spark, self.config.table("speed")) and not certified:
             return {}
         columns = ("_partition", "_offset", "departure_delay", "_event_date")
-        rows = list(map(tuple, read_serving(self.pipeline).select(*columns).toLocalIterator()))
+        rows = list(map(tuple, read_serving(self.pipeline).select(*columns).collect()))
         served = {(partition, offset, delay): day for partition, offset, delay, day in rows}
         assert len(served) == len(rows)
         return served

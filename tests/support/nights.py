@@ -30,7 +30,7 @@ def at(moment: str) -> Record:
 def departures(rows: Any, day: date) -> list[str]:
     """When departures of a day are, in UTC, by the day of the month."""
     of_day = rows.where(F.col("_event_date") == F.lit(day)).select("scheduled_departure")
-    return sorted(f"{row[0].astimezone(UTC):%d %H:%M}" for row in of_day.toLocalIterator())
+    return sorted(f"{row[0].astimezone(UTC):%d %H:%M}" for row in of_day.collect())
 
 
 def run(lake: Lake, first: date, last: date | None = None) -> NightResult:
@@ -50,5 +50,5 @@ def stream(lake: Lake) -> SpeedResult:
 
 
 def flights_of(frame: Any, day: date) -> list[tuple[int, float]]:
-    rows = frame.where(F.col("_event_date") == F.lit(day)).orderBy("flight", "departure_delay")
-    return [(row["flight"], row["departure_delay"]) for row in rows.toLocalIterator()]
+    rows = frame.where(F.col("_event_date") == F.lit(day)).select("flight", "departure_delay")
+    return sorted((row["flight"], row["departure_delay"]) for row in rows.collect())

@@ -20,8 +20,8 @@ BRIEF_ENVIRONMENT = {"JDK_JAVA_OPTIONS": BRIEF_JAVA}
 # often. By its own thresholds it takes too much of the processor, which other workers need. Its memory is
 # there from the start: while a heap or the space for classes grows, it is collected again and again.
 LASTING_JAVA = (
-    "-XX:Tier4InvocationThreshold=15000 -XX:Tier4MinInvocationThreshold=2000 -XX:Tier4CompileThreshold=45000"
-    " -XX:Tier4BackEdgeThreshold=120000 -XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC -Xms1500m -Xmn700m"
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000"
+    " -XX:Tier4BackEdgeThreshold=400000 -XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC -Xms1500m -Xmn700m"
     " -XX:MetaspaceSize=400m"
 )
 BRIEF_SETTINGS = tuple(f"--set={setting}" for setting in BRIEF_SPARK)

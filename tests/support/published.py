@@ -39,7 +39,7 @@ def differences(lake: Lake) -> dict[bytes | None, tuple[bytes | None, bytes | No
     """Keys of which the compacted topic holds other values than the lake serves, with both values."""
     # All records of a key are in one partition, so their order is that of the topic.
     compacted = {message.key: message.value for message in sent_by(lake)}
-    rows = messages(read_serving(lake.pipeline), lake.contract).toLocalIterator()
+    rows = messages(read_serving(lake.pipeline), lake.contract).collect()
     served: dict[bytes | None, bytes] = {bytes(row["key"]): bytes(row["value"]) for row in rows}
     both = {key: (compacted.get(key), served.get(key)) for key in {*compacted, *served}}
     return {key: (sent, read) for key, (sent, read) in both.items() if sent != read}

@@ -117,7 +117,7 @@ def test_the_next_run_rebuilds_just_the_days_for_which_records_came_late(nights:
     first = [verdict for verdict in history(lake.pipeline) if verdict.day == ONE]
     assert [(v.cause, v.came_late, v.added) for v in first] == [("asked", 0, None), ("late", 2, 1)]
     steps = read(lake.spark, lake.config.ops_table("runs")).where("run_id = 'failing'").orderBy("started_at")
-    assert [(row["step"], row["status"], row["days"]) for row in steps.toLocalIterator()] == [
+    assert [(row["step"], row["status"], row["days"]) for row in steps.collect()] == [
         ("seal", "done", 1),
         ("build", "done", 5),
         ("audit", "done", 5),

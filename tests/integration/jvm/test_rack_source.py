@@ -54,7 +54,7 @@ def test_a_checkpoint_goes_from_one_source_to_the_other_and_back(
         else:
             assert done.racks is None or not done.racks.placement
     bronze = read(spark, f"{tmp_path}/lake/bronze/flights").select("_partition", "_offset")
-    coordinates = Counter(tuple(row) for row in bronze.toLocalIterator())
+    coordinates = Counter(tuple(row) for row in bronze.collect())
     assert set(coordinates.values()) == {1}
     assert len(coordinates) == 4 * 15
 

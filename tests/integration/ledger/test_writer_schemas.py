@@ -44,7 +44,7 @@ def register(registry: SchemaRegistryClient, subject: str, schema: Any, kind: st
 
 def verdicts(lake: Lake, values: list[Any]) -> list[Any]:
     decoded = decode_all(lake.pipeline, lake.envelopes(values))
-    rows = decoded.select("_offset", "_error.*").orderBy("_offset").toLocalIterator()
+    rows = decoded.select("_offset", "_error.*").orderBy("_offset").collect()
     return [tuple(row[1:]) for row in rows]
 
 
@@ -108,7 +108,7 @@ def history(
         speed(away(lake).pipeline, once=True)
     left = lake.count("speed"), lake.count("quarantine")
     streams = [speed(lake.pipeline, once=True).counts]
-    rows = [row.asDict() for row in lake.table("speed").orderBy("flight").toLocalIterator()]
+    rows = [row.asDict() for row in lake.table("speed").orderBy("flight").collect()]
     newer = record([*FIELDS, gate])
     third = register(registry, "old-value", newer)
     lake.ingest(
@@ -150,13 +150,13 @@ def test_a_schema_that_appears_while_the_stream_runs_loses_and_doubles_nothing(h
     counts = history.streams[1]
     expected = SpeedCounts(records=4, rows=1, duplicates=1, late=0, quarantined=2, batches=counts.batches)
     assert counts == expected
-    flown = sorted(row["flight"] for row in history.lake.table("speed").toLocalIterator())
+    flown = sorted(row["flight"] for row in history.lake.table("speed").collect())
     assert flown == [1, 2, 3]
 
 
 def test_a_schema_that_is_no_record_stops_nothing_however_often_it_comes(history: History) -> None:
     quarantine = history.lake.table("quarantine").orderBy("_offset").select("_offset", "_reason")
-    assert [tuple(row) for row in quarantine.toLocalIterator()] == [
+    assert [tuple(row) for row in quarantine.collect()] == [
         (2, "no_schema_id"),
         (3, "rule_failed"),
         (4, "not_an_object"),
@@ -171,7 +171,7 @@ def test_the_night_decides_as_the_stream_did_and_needs_no_registry_for_schemas_i
     assert history.night.days == {ONE: "certified"}
     counts = history.night.counts
     assert (counts.rows, counts.duplicates, counts.quarantined) == (3, 1, 5)
-    flown = sorted(row["flight"] for row in read_serving(history.lake.pipeline).toLocalIterator())
+    flown = sorted(row["flight"] for row in read_serving(history.lake.pipeline).collect())
     assert flown == [1, 2, 3]
 
 
@@ -322,7 +322,7 @@ def test_decimals_dates_and_nested_avro_come_through_exactly(
 
     decoded = decode_all(lake.pipeline, lake.envelopes([framed(number, encoded(schema, value))]))
 
-    (found,) = (row.asDict(recursive=True) for row in decoded.toLocalIterator())
+    (found,) = (row.asDict(recursive=True) for row in decoded.collect())
     assert found["_valid"], found["_error"]
     assert (found["order"]["id"], str(found["order"]["placed_on"])) == ("ä-1", "2013-01-01")
     assert (found["total"], dict(found["tags"])) == (Decimal("123456789012345678.91"), {"a": "1", "b": "2"})

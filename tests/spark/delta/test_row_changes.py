@@ -31,7 +31,7 @@ def table(spark: SparkSession, tmp_path: Path) -> str:
 
 
 def contents(spark: SparkSession, table: str) -> dict[int, Any]:
-    return {row["id"]: row["value"] for row in read(spark, table).toLocalIterator()}
+    return {row["id"]: row["value"] for row in read(spark, table).collect()}
 
 
 def others(spark: SparkSession, *ids: int) -> DataFrame:

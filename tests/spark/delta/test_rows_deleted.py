@@ -41,7 +41,7 @@ def test_a_run_that_was_overtaken_deletes_nothing_and_says_nothing(
     delete_rows(spark, table, "id = 0", {SPEED_FROM: "2013-01-02"}, next_run)
     with pytest.raises(StaleEpoch):
         delete_rows(spark, table, "id < 3", {SPEED_FROM: "2013-01-01"}, late)
-    assert sorted(row["id"] for row in read(spark, table).toLocalIterator()) == [1, 2, 3]
+    assert sorted(row["id"] for row in read(spark, table).collect()) == [1, 2, 3]
     assert table_property(spark, table, SPEED_FROM) == "2013-01-02"
     assert table_property(spark, table, APPEND_ONLY) == "true"
 

@@ -81,7 +81,7 @@ def served(lake: Lake) -> set[Any]:
     gate = "gate" if "gate" in known else "NULL"
     shop = "order.shop" if gate == "gate" else "NULL"
     rows = read_serving(lake.pipeline).selectExpr("order.id", shop, "items[0].count", gate)
-    return {tuple(row) for row in rows.toLocalIterator()}
+    return {tuple(row) for row in rows.collect()}
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def test_a_record_that_breaks_a_condition_is_no_row_of_the_night_either(history:
 def test_old_and_new_producers_share_a_topic_through_an_evolution(history: History) -> None:
     counts = history.streams[1]
     assert (counts.rows, counts.duplicates, counts.quarantined) == (4, 1, 1)
-    rows = {row["id"]: row["gate"] for row in history.speed.select("order.id", "gate").toLocalIterator()}
+    rows = {row["id"]: row["gate"] for row in history.speed.select("order.id", "gate").collect()}
     none = dict.fromkeys(("a-1", "ä-2 😀", "g-2", "g-3", "b-1", "n-9"))
     assert rows == {**none, "g-4": "B4"}
     assert history.speed.schema["weight"].dataType == DoubleType()

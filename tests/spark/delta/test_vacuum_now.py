@@ -35,7 +35,7 @@ def test_files_go_at_once_also_where_the_log_was_cleaned(spark: SparkSession, tm
     assert (counted, gone.count) == (gone, len(before - left))
     assert gone.count == 2
     assert young in left
-    assert sorted(row["id"] for row in read(spark, table).toLocalIterator()) == [0, 3]
+    assert sorted(row["id"] for row in read(spark, table).collect()) == [0, 3]
 
 
 def test_what_was_removed_after_the_table_was_looked_at_stays(spark: SparkSession, tmp_path: Path) -> None:
@@ -48,4 +48,4 @@ def test_what_was_removed_after_the_table_was_looked_at_stays(spark: SparkSessio
     DeltaTable.forPath(spark, table).delete("id = 1")
     assert vacuum(spark, table, week, looked).count == 1
     assert len(first & {*Path(table).glob("*.parquet")}) == 1
-    assert [row["id"] for row in read(spark, table, looked).toLocalIterator()] == [1]
+    assert [row["id"] for row in read(spark, table, looked).collect()] == [1]

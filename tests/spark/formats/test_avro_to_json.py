@@ -64,7 +64,7 @@ def verdicts(lake: Lake, cases: list[tuple[Any, bytes, str]]) -> list[Any]:
     found = decoded.selectExpr("_offset", "_valid", f"CASE _offset {shown} END AS v", "_error.*")
     return [
         row["v"] if row["_valid"] else (row["reason"], row["column"])
-        for row in found.orderBy("_offset").toLocalIterator()
+        for row in found.orderBy("_offset").collect()
     ]
 
 

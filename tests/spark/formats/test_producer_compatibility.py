@@ -103,7 +103,7 @@ def test_types_are_read_as_the_check_says(make_lake: Callable[..., Lake], wide: 
 
     decoded = decode(lake.envelopes(values), wide, timedelta(days=1), Writers(by_id, CONFLUENT))
 
-    rows = list(decoded.orderBy("_offset").select("_valid", "_error.*", "c13", "c14").toLocalIterator())
+    rows = list(decoded.orderBy("_offset").select("_valid", "_error.*", "c13", "c14").collect())
     assert [row["_valid"] for row in rows] == [reads for *_, reads in PAIRS]
     assert {row["reason"] for row in rows} == {None, "wrong_type"}
     assert rows[13]["c13"].astimezone(UTC) == NOON

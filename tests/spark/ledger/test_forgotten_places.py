@@ -28,7 +28,7 @@ def remember(lake: Lake, *topics: str) -> None:
 
 def known(lake: Lake) -> list[str]:
     found = places(lake.pipeline)
-    return [] if found is None else sorted(row["_topic"] for row in found.toLocalIterator())
+    return [] if found is None else sorted(row["_topic"] for row in found.collect())
 
 
 @pytest.fixture

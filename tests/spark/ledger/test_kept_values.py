@@ -55,9 +55,7 @@ def test_values_and_keys_that_checks_have_kept_go_with_the_days_records(lake: La
 
     def kept(day: date) -> dict[str, tuple[Any, ...]]:
         rows = read(spark, table).where(F.col("day") == day)
-        return {
-            row["name"]: (row["observed"], row["detail"], row["result"]) for row in rows.toLocalIterator()
-        }
+        return {row["name"]: (row["observed"], row["detail"], row["result"]) for row in rows.collect()}
 
     delete_values(lake.pipeline, [ONE])
     assert kept(TWO) == {name: tuple(told) for name, (*told, _) in ROWS.items()}

@@ -28,7 +28,7 @@ def test_a_pipeline_gets_the_rows_that_it_has_appended_and_no_others(lake: Lake)
     PUBLICATIONS.append(other, [published("theirs"), published("theirs too")])
     PUBLICATIONS.append(own, [published("second")])
     found = {
-        name: sorted(row["run_id"] for row in rows.toLocalIterator())
+        name: sorted(row["run_id"] for row in rows.collect())
         for name, rows in {
             "own": PUBLICATIONS.rows(own),
             "other": PUBLICATIONS.rows(other),

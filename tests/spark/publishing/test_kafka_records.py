@@ -41,7 +41,7 @@ def read_back(lake: Lake, values: list[bytes]) -> Any:
 
 def test_a_published_event_reads_as_the_one_that_came(lake: Lake) -> None:
     sent = read_back(lake, [flight(), flight(flight=2, tailnum=None, arrival_delay=...)])
-    row = next(row for row in sent.toLocalIterator() if b"1545" in row["key"])
+    row = next(row for row in sent.collect() if b"1545" in row["key"])
     assert json.loads(row["key"]) == {
         "carrier": "UA",
         "flight": 1545,
@@ -94,5 +94,5 @@ def test_corrections_say_so_and_what_is_gone_has_no_value_or_what_it_was(lake: L
 def test_nested_values_and_keys_too(make_lake: Callable[..., Lake], nested: DataContract) -> None:
     odd = [{"sku": "x", "count": 2}, {"sku": 'ü\n"', "count": 1}]
     sent = read_back(make_lake(contract=nested), [order(placed_at="2013-01-01T10:00:00.123456Z", items=odd)])
-    (row,) = sent.toLocalIterator()
+    (row,) = sent.collect()
     assert list(json.loads(row["key"])) == list(nested.key)

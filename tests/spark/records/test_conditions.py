@@ -54,7 +54,7 @@ def test_a_record_that_breaks_a_condition_is_put_aside_with_its_name(lake: Lake)
     counts = stream(lake).counts
     assert (counts.rows, counts.quarantined) == (2, 2)
     bad = lake.table("quarantine").orderBy("_offset").select("_reason", "_column", "_found")
-    assert [tuple(row) for row in bad.toLocalIterator()] == [
+    assert [tuple(row) for row in bad.collect()] == [
         ("rule_failed", None, ARRIVES.name),
         ("rule_failed", None, SPEED.name),
     ]
@@ -64,7 +64,7 @@ def test_what_cannot_be_computed_stops_nothing_and_counts_as_kept(lake: Lake) ->
     values = [flight(air_time=0.0), *(flight(tailnum=text) for text in ("x" * 50, "9" * 14, ""))]
     values += [json.dumps([1]).encode(), b""]
     decoded = decode(lake.envelopes(values), lake.contract, lake.config.decode.max_future)
-    reasons = [row["reason"] for row in decoded.orderBy("_offset").select("_error.reason").toLocalIterator()]
+    reasons = [row["reason"] for row in decoded.orderBy("_offset").select("_error.reason").collect()]
     assert reasons == [None, None, None, None, "not_an_object", "malformed_json"]
     assert lake.spark.conf.get("spark.sql.ansi.enabled") == "true"
     assert decoded.select(F.lit(1)).count() == len(values)
@@ -84,7 +84,7 @@ def test_what_fails_in_any_mode_stops_nothing_and_counts_as_kept(lake: Lake) -> 
     check_conditions(lake.spark, contract)
     values = [flight(tailnum=text) for text in ("100%", "12%", "x", "1" * 10)]
     decoded = decode(lake.envelopes(values), contract, lake.config.decode.max_future)
-    found = [row["found"] for row in decoded.orderBy("_offset").select("_error.found").toLocalIterator()]
+    found = [row["found"] for row in decoded.orderBy("_offset").select("_error.found").collect()]
     assert found == [None, None, sqls[0], sqls[1]]
 
 
@@ -107,7 +107,7 @@ def test_a_regular_expression_says_of_a_long_text_what_it_says_of_a_short_one(la
     decoded = decode(
         lake.envelopes([flight(tailnum=text) for text in texts]), contract, lake.config.decode.max_future
     )
-    found = [row["found"] for row in decoded.orderBy("_offset").select("_error.found").toLocalIterator()]
+    found = [row["found"] for row in decoded.orderBy("_offset").select("_error.found").collect()]
     assert found == [None, sqls[0], None, sqls[0], sqls[1], sqls[2], None]
 
 

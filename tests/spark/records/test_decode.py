@@ -26,7 +26,7 @@ DAY = timedelta(days=1)
 
 def verdicts(lake: Lake, values: list[Any]) -> list[Any]:
     decoded = decode(lake.envelopes(values), lake.contract, DAY)
-    rows = decoded.select("_offset", "_error.*").orderBy("_offset").toLocalIterator()
+    rows = decoded.select("_offset", "_error.*").orderBy("_offset").collect()
     return [tuple(row[1:]) for row in rows]
 
 
@@ -140,7 +140,7 @@ def test_the_event_day_is_the_day_in_the_contract_s_zone(lake: Lake) -> None:
     sent = datetime(2013, 12, 1, tzinfo=UTC)
     records = [Record(flight(scheduled_departure=instant), sent=sent) for instant, _ in DAYS]
     decoded = decode(lake.envelopes(records), lake.contract, DAY).orderBy("_offset")
-    assert [row["_event_date"] for row in decoded.toLocalIterator()] == [day for _, day in DAYS]
+    assert [row["_event_date"] for row in decoded.collect()] == [day for _, day in DAYS]
 
 
 def test_a_contract_may_have_columns_that_are_called_as_those_of_an_envelope(lake: Lake) -> None:
@@ -170,7 +170,7 @@ def test_a_bad_record_is_kept_whole(lake: Lake) -> None:
 def test_the_payload_hash_sees_content_not_layout(lake: Lake) -> None:
     values = [flight(), b" " + flight().replace(b": ", b":"), flight(departure_delay=3.0)]
     decoded = valid(decode(lake.envelopes(values), lake.contract, DAY), lake.contract)
-    hashes = [row["h"] for row in decoded.select(payload_hash(lake.contract).alias("h")).toLocalIterator()]
+    hashes = [row["h"] for row in decoded.select(payload_hash(lake.contract).alias("h")).collect()]
     assert hashes[0] == hashes[1] != hashes[2]
 
 

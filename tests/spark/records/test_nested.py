@@ -19,14 +19,14 @@ def lake(make_lake: Callable[..., Lake], nested: DataContract) -> Lake:
 
 def verdicts(lake: Lake, values: list[bytes]) -> list[Any]:
     decoded = decode(lake.envelopes(values), lake.contract, timedelta(days=1))
-    rows = decoded.select("_offset", "_error.*").orderBy("_offset").toLocalIterator()
+    rows = decoded.select("_offset", "_error.*").orderBy("_offset").collect()
     return [tuple(row[1:]) for row in rows]
 
 
 def test_a_nested_record_becomes_typed_columns(lake: Lake) -> None:
     decoded = decode(lake.envelopes([order()]), lake.contract, timedelta(days=1))
 
-    (row,) = (row.asDict(recursive=True) for row in decoded.toLocalIterator())
+    (row,) = (row.asDict(recursive=True) for row in decoded.collect())
 
     assert row["_valid"], row["_error"]
     assert (row["order"]["id"], str(row["order"]["placed_on"])) == ("a-1", "2013-01-01")
@@ -64,7 +64,7 @@ def test_what_is_wrong_inside_is_named_by_its_path(lake: Lake) -> None:
 def hashes(lake: Lake, values: list[bytes]) -> list[int]:
     decoded = decode(lake.envelopes(values), lake.contract, timedelta(days=1))
     hashed = decoded.select("_offset", payload_hash(lake.contract).alias("hash")).orderBy("_offset")
-    return [row["hash"] for row in hashed.toLocalIterator()]
+    return [row["hash"] for row in hashed.collect()]
 
 
 def test_the_payload_hash_sees_where_nothing_stands_and_not_the_order_of_a_map(lake: Lake) -> None:

@@ -35,7 +35,7 @@ def decoded(lake: Lake, values: list[bytes], column: str) -> list[Any]:
     )
     return [
         row["v"] if row["kept"] else (row["reason"], row["column"])
-        for row in found.orderBy("_offset").toLocalIterator()
+        for row in found.orderBy("_offset").collect()
     ]
 
 
@@ -95,10 +95,8 @@ def test_keys_are_compared_letter_by_letter(lake: Lake) -> None:
     lake.ingest([order(key=key) for key in (*keys, *keys)] + [order(key=None), b"{}"])
     counts = stream(lake).counts
     assert (counts.rows, counts.duplicates, counts.quarantined) == (len(keys), len(keys), 2)
-    assert sorted(row["id"] for row in lake.table("speed").select("order.id").toLocalIterator()) == sorted(
-        keys
-    )
-    reasons = {(row["_reason"], row["_column"]) for row in lake.table("quarantine").toLocalIterator()}
+    assert sorted(row["id"] for row in lake.table("speed").select("order.id").collect()) == sorted(keys)
+    reasons = {(row["_reason"], row["_column"]) for row in lake.table("quarantine").collect()}
     assert reasons == {("missing_field", "order.id"), ("missing_field", "order")}
 
 
@@ -107,7 +105,7 @@ def test_a_decimal_may_be_a_text_and_a_text_may_be_a_number(lake: Lake) -> None:
     wrong = ("wrong_type", "total")
     assert decoded(lake, values[:4], "total") == [Decimal("1.50"), wrong, wrong, (None, None)]
     events = valid(decode(lake.envelopes([values[4]]), lake.contract, timedelta(days=1)), lake.contract)
-    assert [row["id"] for row in events.select("order.id").toLocalIterator()] == ["5"]
+    assert [row["id"] for row in events.select("order.id").collect()] == ["5"]
 
 
 def test_a_number_with_a_huge_exponent_is_judged_at_once(lake: Lake) -> None:

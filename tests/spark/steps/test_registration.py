@@ -37,7 +37,7 @@ def filed(lake: Lake) -> Lake:
 
 def comments_of(lake: Lake, table: str) -> dict[str, str]:
     columns = lake.spark.sql(f"DESCRIBE TABLE {table}").where("comment IS NOT NULL")
-    return {row["col_name"]: row["comment"] for row in columns.toLocalIterator()}
+    return {row["col_name"]: row["comment"] for row in columns.collect()}
 
 
 def test_a_catalog_that_ends_with_the_session_is_refused(filed: Lake) -> None:
@@ -67,7 +67,7 @@ def test_tables_are_registered_once_with_comments_and_classes(
         comments = comments_of(filed, f"{DATABASE}.speed_flights")
         assert comments["arrival_delay"] == "Minutes; negative is early."
         assert comments["_offset"] == "Offset of the record in its partition."
-        shown = spark.sql(f"SHOW TBLPROPERTIES {DATABASE}.speed_flights").toLocalIterator()
+        shown = spark.sql(f"SHOW TBLPROPERTIES {DATABASE}.speed_flights").collect()
         properties = {row["key"]: row["value"] for row in shown}
         assert properties["oncelake.personal"] == "tailnum=hash"
         assert properties["oncelake.contract"] == "nyc-flights 1.0.0"
