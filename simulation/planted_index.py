@@ -88,16 +88,6 @@ class _WrittenWithoutEpoch(ModelMaking):
         return super().written(rows, after, _next(self.table, stamp))
 
 
-class _FoldedWithoutEpoch(ModelFolding):
-    """What a run folds carries no epoch, but whatever number comes next."""
-
-    def claim(self, stamp: Stamp) -> None:
-        super().claim(_next(self.table, stamp))
-
-    def replace(self, folded: list[IndexRow], stamp: Stamp) -> None:
-        super().replace(folded, _next(self.table, stamp))
-
-
 def _next(table: IndexTable, stamp: Stamp) -> Stamp:
     return replace(stamp, number=table.number_taken(stamp.application) + 1)
 
@@ -144,6 +134,5 @@ INDEX: Final = (
     _making("the contract is not in the key", 1, _ContractNotInKey),
     _making("bronze is not compared after it was read", 3109, _BronzeNotComparedAgain),
     _making("what is written to the index carries no epoch", 17133, _WrittenWithoutEpoch),
-    Planted("what is folded carries no epoch", 3090, partial(_world, make_folding=_FoldedWithoutEpoch)),
     Planted("folded across verdicts", 13, partial(_world, make_folding=_FoldedAcrossVerdicts)),
 )
