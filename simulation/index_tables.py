@@ -17,6 +17,8 @@ from pipelines.ledger.bronze_state import (
     is_continued,
     require_offsets_of_index,
     require_same_bronze,
+    unexplained_loss,
+    was_cut,
 )
 from simulation.delta import Action, Change, ModelLog, ModelTable
 from simulation.ingest import Row, rows_of
@@ -166,8 +168,7 @@ class ModelMaking:
         self.bronze: BronzeState = self._look("state", partial(world.state, version))
         self.is_same = self.indexed is not None and self.continues(self.indexed)
         self.bronze_id = bronze_id(self.bronze, self.indexed, is_same=self.is_same)
-        self.lost = self.bronze.whole_from if self.bronze.first_kept is None else None
-        self.made_for = f"{self.bronze_id} {self.lost} {self.contract}"
+        self.made_for = f"{self.bronze_id} {unexplained_loss(self.bronze)} {self.contract}"
 
     def _look(self, label: str, action: Any) -> Any:
         return self.world.kernel.effect(f"bronze: {label}", action)
@@ -185,14 +186,15 @@ class ModelMaking:
     @property
     def known_until(self) -> int | None:
         """The newest version that it knows; None if rows hold for another bronze or contract."""
-        if self.indexed is None or {row.made_from.made_for for row in self.stored} != {self.made_for}:
+        ways = {(row.made_from.made_for, row.made_from.whole_from) for row in self.stored}
+        if self.indexed is None or len(ways) > 1 or self.indexed.made_for != self.made_for:
             return None
         return self.indexed.until
 
     @property
     def was_cut(self) -> bool:
         """Whether retention has removed records, or a loss was told, since these rows were made."""
-        return self.indexed is not None and self.indexed.whole_from != self.bronze.whole_from
+        return was_cut(self.bronze, self.indexed)
 
     def as_known(self) -> ModelIndex:
         """Return what the rows that are there say of the version."""
@@ -302,7 +304,9 @@ class ModelMaking:
 
     def own_rows(self, at: int) -> ModelIndex:
         """Return what rows of a version of the index say that were made in the way of this run."""
-        return self._index([row for row in self.table.rows_at(at) if row.made_from.made_for == self.made_for])
+        way = (self.made_for, self.bronze.whole_from)
+        rows = self.table.rows_at(at)
+        return self._index([row for row in rows if (row.made_from.made_for, row.made_from.whole_from) == way])
 
     def counted(self, index: ModelIndex) -> tuple[int, int]:
         """Return how many records the index counts."""
@@ -324,8 +328,8 @@ class ModelMaking:
 
     def _lacking(self) -> list[str]:
         there = {(row.record.partition, row.record.offset) for row in self._all()}
-        made_for = self.indexed.made_for if self.indexed else ""
-        same = [row for row in self.stored if row.made_from.made_for == made_for]
+        way = (self.indexed.made_for, self.indexed.whole_from) if self.indexed else None
+        same = [row for row in self.stored if (row.made_from.made_for, row.made_from.whole_from) == way]
         kept = self.bronze.first_kept or {}
         known = {
             (partition, offset)
@@ -356,7 +360,7 @@ class ModelFolding:
     def old(self) -> list[IndexRow] | None:
         """Return the rows that are to be folded; None if there are none."""
         rows = self.table.rows_at(self.table.version())
-        if len({row.made_from.made_for for row in rows}) > 1:
+        if len({(row.made_from.made_for, row.made_from.whole_from) for row in rows}) > 1:
             return None
         return [row for row in rows if self.is_old(row)] or None
 

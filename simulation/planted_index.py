@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, Final
 
 from pipelines.delta.epochs import Stamp
-from pipelines.ledger.bronze_state import Indexed
+from pipelines.ledger.bronze_state import Indexed, unexplained_loss
 from simulation.index import IndexWorld
 from simulation.index_tables import IndexRow, IndexTable, ModelFolding, ModelIndex, ModelMaking
 from simulation.kernel import Schedule
@@ -111,7 +111,7 @@ class _ContractNotInKey(ModelMaking):
 
     def __init__(self, world: IndexWorld, version: int) -> None:
         super().__init__(world, version)
-        self.made_for = f"{self.bronze_id} {self.lost}"
+        self.made_for = f"{self.bronze_id} {unexplained_loss(self.bronze)}"
 
 
 def _world(schedule: Schedule, setup: Random, **wrong: Any) -> World:

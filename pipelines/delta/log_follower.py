@@ -92,8 +92,9 @@ class LogFollower(Generic[Sum]):
         if may_be_remembered:
             if len(self._known) >= _MOST_TABLES:
                 self._known.clear()
+            # Later ones are of a folder that was put back since.
             before = [known for known in earlier if known.version < found.version]
-            self._known[_key(spark, table)] = (*before[1 - _MOST_VERSIONS :], found)
+            self._known[_key(spark, table)] = (*before, found)[-_MOST_VERSIONS:]
         return found.sum
 
     def remembered(self, spark: SparkSession, table: str, version: int) -> Sum | None:

@@ -2,7 +2,7 @@
 
 import logging
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import partial, reduce
 from typing import Any, Final
 
@@ -31,6 +31,8 @@ from pipelines.ledger.bronze_state import (
     records_in,
     require_indexed_offsets,
     require_same_bronze,
+    unexplained_loss,
+    was_cut,
 )
 from pipelines.ledger.decoding import decode_all, decoding_key_of_bronze
 from pipelines.ledger.forgotten import emptied_in, is_emptied, with_event_time
@@ -157,7 +159,7 @@ class _IndexBuild:
     @property
     def was_cut(self) -> bool:
         """Whether retention has removed records, or a loss was told, since these rows were made."""
-        return self.indexed is not None and self.indexed.whole_from != self.bronze.whole_from
+        return was_cut(self.bronze, self.indexed)
 
     def as_known(self) -> BronzeIndex:
         """Return what the rows that are there say of the version."""
@@ -165,6 +167,9 @@ class _IndexBuild:
 
     def came_after(self, version: int) -> DataFrame | None:
         """Return the rows of what came after a version; None if that can no longer be told."""
+        if not self._has_only_lost_by_retention():
+            # Where a record was changed in place, the rows that are there may have it under another day.
+            return None
         try:
             return _rows(self.pipeline, self._changes(version).where("_change_type = 'insert'"))
         except (PySparkException, Py4JJavaError) as error:
@@ -189,7 +194,10 @@ class _IndexBuild:
             whole = whole.join(commits, "_ingested_at", "left")
             hours = self._differing_hours(whole) if self._has_only_lost_by_retention() else None
             whole = whole.fillna(self.version, [_COMMIT])
-            return _rows(self.pipeline, whole) if hours is None else self._counted_anew(whole, hours)
+            if hours is not None:
+                return self._counted_anew(whole, hours)
+            _log.info("building the bronze index from all of bronze")
+            return _rows(self.pipeline, whole)
         finally:
             commits.unpersist()
 
@@ -200,16 +208,18 @@ class _IndexBuild:
             return False
         if self.known_until >= self.version:
             return True
-        changed = self._changes(self.known_until).where("_change_type <> 'insert'")
         try:
-            versions = [
-                row["at"] for row in small_rows(changed.select(F.col(_COMMIT).alias("at")).distinct())
-            ]
-        except (PySparkException, Py4JJavaError):
+            changed = self._changes(self.known_until).where("_change_type <> 'insert'")
+            versions = small_rows(changed.select(F.col(_COMMIT).alias("at")).distinct())
+            commits = [commit_at(self.pipeline.spark, self.bronze.table, row["at"]) for row in versions]
+        except (PySparkException, Py4JJavaError) as error:
             # Its log or its files are cleaned up after some time.
+            _log.warning("the changes of bronze cannot be read: %s", first_line(str(error)))
             return False
-        commits = (commit_at(self.pipeline.spark, self.bronze.table, at) for at in versions)
-        return all((commit.note or "").startswith(f"{DELETION} ") for commit in commits)
+        return all(
+            commit.operation == "WRITE" and (commit.note or "").startswith(f"{DELETION} ")
+            for commit in commits
+        )
 
     def _differing_hours(self, whole: DataFrame) -> DataFrame:
         """Return the hours of ingestion of which bronze has other records than the rows that are there count.
@@ -218,19 +228,20 @@ class _IndexBuild:
             whole: The records of bronze, with the version that each came by, if these rows tell.
         """
         in_bronze = whole.groupBy(_hour("_ingested_at")).agg(
-            F.count(F.lit(1)).alias("n"),
-            F.count_if(F.expr(is_emptied(whole))).alias("e"),
+            F.count(F.lit(1)).alias("records"),
+            F.count_if(F.expr(is_emptied(whole))).alias("emptied"),
             F.count_if(F.col(_COMMIT).isNull()).alias("further"),
         )
         emptied = F.sum(F.when(F.col("kind") == EMPTIED, F.col("records")).otherwise(0))
         indexed = (
             self._counts()
             .groupBy(_hour("ingested_at"))
-            .agg(F.sum("records").alias("n_"), emptied.alias("e_"))
+            .agg(F.sum("records").alias("indexed"), emptied.alias("indexed_emptied"))
         )
         # Of an hour that one of them lacks the counts are null. As many as were removed may have come since.
         both = in_bronze.join(indexed, "hour", "full_outer")
-        return both.where("NOT (n <=> n_ AND e <=> e_) OR further > 0")
+        is_same = "records <=> indexed AND emptied <=> indexed_emptied AND further = 0"
+        return both.where(f"NOT coalesce({is_same}, false)")
 
     def _counted_anew(self, whole: DataFrame, hours: DataFrame) -> DataFrame:
         """Return the rows of all that bronze has: of some hours decoded anew, of all others as they are.
@@ -242,7 +253,7 @@ class _IndexBuild:
         counts = self._counts()
         hours = hours.persist()
         try:
-            of_hours = whole.where(_span_of(hours.where("n > 0"))).join(
+            of_hours = whole.where(_span_of(hours.where("records > 0"))).join(
                 hours, _hour("_ingested_at") == hours["hour"], "left_semi"
             )
             kept = counts.join(hours, _hour("ingested_at") == hours["hour"], "left_anti")
@@ -275,7 +286,8 @@ class _IndexBuild:
         replaced = RowsOfPartition({"pipeline": self.pipeline.name}, "until", after)
         at = replace_rows_fenced(self._named(rows), BRONZE_INDEX.path(self.pipeline), replaced, stamp)
         rows.unpersist()
-        kept = BRONZE_INDEX.rows(self.pipeline, at).where(F.col("made_for") == self.made_for)
+        kept = BRONZE_INDEX.rows(self.pipeline, at)
+        kept = kept.where(_made_for(self.made_for, self.bronze.whole_from))
         return BronzeIndex(self.version, self.bronze_id, kept)
 
     def counted(self, index: BronzeIndex) -> tuple[int, int]:
@@ -290,7 +302,7 @@ class _IndexBuild:
         """Make sure that bronze has every offset that the index knows."""
         if self.indexed is not None:
             # Rows of a copy of the index may name offsets of another bronze, or of this one before retention.
-            known = self.stored.where(F.col("made_for") == self.indexed.made_for)
+            known = self.stored.where(_made_for(self.indexed.made_for, self.indexed.whole_from))
             offsets = BronzeIndex(self.version, "", known).offsets()
             require_indexed_offsets(self.pipeline.spark, self.bronze, self.indexed, offsets)
 
@@ -327,8 +339,7 @@ def _index_build(pipeline: Pipeline, version: int) -> _IndexBuild:
     name = bronze_id(bronze, indexed, is_same=is_same)
     ask_again(pipeline)
     # Of what retention has removed the counts tell. What else was lost is not known.
-    lost = bronze.whole_from if bronze.first_kept is None else None
-    made_for = decoding_key_of_bronze(pipeline, name, lost)
+    made_for = decoding_key_of_bronze(pipeline, name, unexplained_loss(bronze))
     return _IndexBuild(pipeline, bronze, stored, indexed, is_uniform, is_same, name, made_for)
 
 
@@ -336,9 +347,16 @@ def _indexed(stored: DataFrame) -> tuple[Indexed | None, bool]:
     """Return what the newest rows were made from, and whether the others were made in the same way."""
     names = [field.name for field in fields(Indexed)]
     newest = F.max_by(F.struct(*(F.col(name) for name in names)), "until")
-    is_uniform = F.min("made_for") == F.max("made_for")
+    # After retention all rows are written anew, so a copy of before has another first complete day.
+    made_from = F.struct("made_for", "whole_from")
+    is_uniform = F.min(made_from).eqNullSafe(F.max(made_from))
     row = small_rows(stored.agg(newest.alias("newest"), is_uniform.alias("is_uniform")))[0]
     return (None, True) if row["newest"] is None else (Indexed(**row["newest"]), bool(row["is_uniform"]))
+
+
+def _made_for(made_for: str, whole_from: date | None) -> Column:
+    """Return which rows were made in one way, and from bronze with one first complete day."""
+    return (F.col("made_for") == made_for) & F.col("whole_from").eqNullSafe(F.lit(whole_from))
 
 
 def _rows(pipeline: Pipeline, envelopes: DataFrame) -> DataFrame:

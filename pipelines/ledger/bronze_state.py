@@ -86,6 +86,16 @@ def bronze_state(pipeline: Pipeline, version: int) -> BronzeState:
     )
 
 
+def unexplained_loss(bronze: BronzeState) -> date | None:
+    """Return the first complete day of bronze, if others than retention have lost records before it."""
+    return bronze.whole_from if bronze.first_kept is None else None
+
+
+def was_cut(bronze: BronzeState, indexed: Indexed | None) -> bool:
+    """Return whether retention has removed records, or a loss was told, since an index was made."""
+    return indexed is not None and indexed.whole_from != bronze.whole_from
+
+
 def continues(spark: SparkSession, bronze: BronzeState, indexed: Indexed) -> bool:
     """Return whether bronze continues the table that an index was made from, see `is_continued`."""
     return is_continued(bronze, indexed, partial(commit_hash, spark, bronze.table))

@@ -90,9 +90,9 @@ class _Folding:
         if old is None:
             return None
         # A run that finds rows of two ways of decoding rebuilds the index; folded, they would look like one.
-        ends = stored.agg(F.min("made_for").alias("first"), F.max("made_for").alias("last"))
-        (made_for,) = small_rows(ends)
-        if made_for["first"] != made_for["last"]:
+        made_from = F.struct("made_for", "whole_from")
+        (ends,) = small_rows(stored.agg(F.min(made_from).alias("first"), F.max(made_from).alias("last")))
+        if ends["first"] != ends["last"]:
             return None
         self.condition = old
         return stored.where(old)

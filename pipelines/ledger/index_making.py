@@ -137,15 +137,13 @@ def _differs(lake: IndexLake[Rows, Index], indexed: tuple[int, int]) -> bool:
 
 
 def _anew(lake: IndexLake[Rows, Index], stamps: Callable[[str], Stamp] | None) -> Index:
-    """Return the index, made from the whole of bronze.
+    """Return the index of all that bronze has, whatever came since it was built last.
 
     Raises:
         SourceError: Bronze lacks records that it had: it was replaced or restored, or rows were deleted.
     """
     if lake.is_there:
         lake.require_known_offsets()
-    if lake.known_until is None:
-        _log.info("building the bronze index from all of bronze")
     rows = lake.of_all()
     _require_same_bronze(lake)
     if stamps is None or (not lake.is_there and lake.is_empty(rows)):

@@ -283,6 +283,14 @@ def _rows_of(pipeline: Pipeline, version: int, days: Sequence[date]) -> DataFram
 
 
 def _changes(pipeline: Pipeline, days: Sequence[date], base: int, built: int) -> dict[date, Changes]:
-    """Return what the rebuild changed of days that were certified before."""
+    """Return what the rebuild changed of days that were certified before.
+
+    Args:
+        pipeline: The pipeline.
+        days: The days.
+        base: The run's base, which holds what is certified. Other than of the certified version itself, its
+            files were listed when the days were written.
+        built: The version that the run has built.
+    """
     old, new = (_rows_of(pipeline, at, days) for at in (base, built))
     return changes_by_day(old, new, pipeline.contract)

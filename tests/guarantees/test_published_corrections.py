@@ -93,7 +93,7 @@ class SecondNight:
         late: what was sent of records of a certified day before that was rebuilt.
         refused: why the first day was not sent as a whole before the stream had sent what has changed.
         seen: when the stream had.
-        lake: the lake, as it is then.
+        lake: the lake. One test goes on with it, since a topic cannot be copied.
     """
 
     late: Told

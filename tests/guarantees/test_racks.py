@@ -24,6 +24,7 @@ from testbed.waiting import wait_until
 from tests.support.processes import BRIEF_ENVIRONMENT
 
 RECORDS, SIZE, PARTITIONS = 24_000, 1_000, 12
+BRIEF_EXECUTORS = (*BRIEF_SPARK, f"spark.conf.spark.executor.extraJavaOptions={BRIEF_JAVA}")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -67,15 +68,14 @@ def test_the_client_s_rack_keeps_bytes_where_all_racks_have_a_replica(
     assert set(done["racks"]["bytes"]) == {"a", "b", "c"}
 
 
-BATCH_READ_AND_MEASURE = """
+BATCH_READ = """
 import json, sys
-from pipelines.cli import main
 from pipelines.config.loader import load_config
 from pipelines.spark.session import spark_session
 from pipelines.kafka.source import offsets_between
 from testbed.waiting import wait_until
 
-topic, records, *settings = sys.argv[1:]
+topic, *settings = sys.argv[1:]
 settings = [f"kafka.topic={topic}", *settings]
 config = load_config("flights", environ={}, settings=settings)
 spark = spark_session(config, "batch")
@@ -91,29 +91,26 @@ for partition in plan.partitions():
     listed = plan.preferredLocations(partition)
     chosen[partition.index()] = [listed.apply(n) for n in range(listed.length())]
 print(json.dumps({"chosen": chosen, "records": read.count()}), flush=True)
-given = [f"--set={setting}" for setting in settings]
-main(["rack", "measure", "--pipeline=flights", "--log-format=json", f"--records={records}", *given])
 """
 
 
-@pytest.fixture(scope="module")
-def placed(cluster: RackCluster, filled: Callable[[int], str]) -> list[dict[str, Any]]:
-    """What a batch read tells, and then `oncelake rack measure`, on the same executors."""
+def batch_read(cluster: RackCluster, topic: str) -> dict[str, Any]:
+    """Where a batch read is to take place, and how many records it has."""
     given = [
         *(f"lake.root={cluster.folder}/lake", f"kafka.bootstrap_servers={cluster.bootstrap_servers}"),
-        *(f"spark.master={cluster.master}", "kafka.rack.mode=placement", *BRIEF_SPARK),
+        *(f"spark.master={cluster.master}", "kafka.rack.mode=placement", *BRIEF_EXECUTORS),
         *(f"spark.conf.{setting}" for setting in EXECUTORS),
-        f"spark.conf.spark.executor.extraJavaOptions={BRIEF_JAVA}",
     ]
     done = subprocess.run(
-        [sys.executable, "-c", BATCH_READ_AND_MEASURE, filled(2), str(RECORDS), *given],
+        [sys.executable, "-c", BATCH_READ, topic, *given],
         capture_output=True,
         text=True,
         check=False,
         env={**os.environ, **BRIEF_ENVIRONMENT},
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return [json.loads(line) for line in done.stdout.splitlines()[-2:]]
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def is_placed(done: dict[str, Any]) -> None:
@@ -128,8 +125,7 @@ def is_placed(done: dict[str, Any]) -> None:
 def test_placement_keeps_bytes_in_the_rack_with_fewer_replicas_than_racks(
     cluster: RackCluster, filled: Callable[[int], str]
 ) -> None:
-    brief = f"spark.conf.spark.executor.extraJavaOptions={BRIEF_JAVA}"
-    is_placed(measured(cluster, filled(2), "placement", RECORDS, *BRIEF_SPARK, brief))
+    is_placed(measured(cluster, filled(2), "placement", RECORDS, *BRIEF_EXECUTORS))
 
 
 @pytest.mark.thorough
@@ -140,9 +136,8 @@ def test_placement_keeps_bytes_in_the_rack_with_one_replica(
 
 
 @pytest.mark.thorough
-def test_a_batch_read_is_placed_too(placed: list[dict[str, Any]]) -> None:
-    found, summary = placed
-    is_placed(summary)
+def test_a_batch_read_is_placed_too(cluster: RackCluster, filled: Callable[[int], str]) -> None:
+    found = batch_read(cluster, filled(2))
     assert found["records"] == 12 * 100
     executors = {locations[0] for locations in found["chosen"].values()}
     assert len(found["chosen"]) == PARTITIONS

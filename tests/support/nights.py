@@ -51,4 +51,5 @@ def stream(lake: Lake) -> SpeedResult:
 
 def flights_of(frame: Any, day: date) -> list[tuple[int, float]]:
     rows = frame.where(F.col("_event_date") == F.lit(day)).select("flight", "departure_delay")
-    return sorted((row["flight"], row["departure_delay"]) for row in rows.collect())
+    found = [(row["flight"], row["departure_delay"]) for row in rows.collect()]
+    return sorted(found, key=lambda each: (each[0], each[1] is not None, each[1] or 0))

@@ -17,8 +17,9 @@ from testbed.short_lived_settings import BRIEF_JAVA, BRIEF_SPARK
 WITHIN_S = 240.0
 BRIEF_ENVIRONMENT = {"JDK_JAVA_OPTIONS": BRIEF_JAVA}
 # A session that lives for many tests: what the second compiler costs comes back later, for code that runs
-# often. By its own thresholds it takes too much of the processor, which other workers need. Its memory is
-# there from the start: while a heap or the space for classes grows, it is collected again and again.
+# often. By its own thresholds, a tenth of these, it takes too much of the processor, which other workers
+# need. Its memory is there from the start: while a heap or the space for classes grows, it is collected again
+# and again.
 LASTING_JAVA = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000"
     " -XX:Tier4BackEdgeThreshold=400000 -XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC -Xms1500m -Xmn700m"

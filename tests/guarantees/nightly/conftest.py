@@ -10,10 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.contracts.contract import DataContract
-from tests.support.certified_days import rebuild
 from tests.support.lake_copies import lake_in
 from tests.support.lakes import Lake
-from tests.support.nights import ONE, TWO, on
+from tests.support.nights import ONE, TWO, on, run
 from tests.support.prepared_lakes import Nights, PreparedLake
 from tests.support.shared_folders import made_once
 
@@ -56,7 +55,7 @@ def two_days(spark: SparkSession, small: DataContract, tmp_path_factory: pytest.
         bronze = Path(lake.config.table("bronze"))
         shutil.copytree(bronze, bronze.with_name("copy"))
         lake.ingest([on(1, 4), on(2, 5)])
-        rebuild(lake, [ONE, TWO])
+        run(lake, ONE, TWO)
 
     lake = lake_in(made_once(tmp_path_factory, "two-days", make), spark, small)
     return Lake(lake.pipeline, {0: itertools.count(5)}, itertools.count(2))

@@ -181,10 +181,13 @@ def test_a_key_that_recurs_daily_fails_the_day_and_is_named(further: Further) ->
 
 def test_the_audit_finds_by_itself_what_a_rebuild_loses(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.ingest([on(day, number) for day in (1, 2, 3) for number in (1, 2 + day)])
+    # A flight of which each day's copy loses to the next day's, for longer than a night looks.
+    lake.ingest([on(day, 17, sent=LATER + timedelta(days=25) - day * HOUR) for day in range(3, 22)])
     for module in (rebuild, recount):
         monkeypatch.setattr(module, "winners_on_known_days", without_later_rows)
     with pytest.raises(NightFailed, match="2013-01-03 each_event_has_a_row: found 1 records") as failed:
         run(lake, ONE, THREE)
+    assert re.search(r"2013-01-03 keys_come_to_an_end: found 1 keys .*UA, 17, EWR", str(failed.value))
     assert failed.value.result.days[THREE] == "failed"
 
 

@@ -200,7 +200,6 @@ def test_a_range_of_days_gives_the_rows_that_its_parts_give_in_another_order(
     assert sorted(days) == [1, 4], "copies three days apart are two events"
 
 
-@pytest.mark.thorough
 def test_a_day_that_lost_all_its_rows_becomes_empty(
     beside_streams: BesideStreams, rebuilt: NightResult
 ) -> None:

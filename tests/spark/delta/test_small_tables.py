@@ -56,8 +56,12 @@ def added(path: str) -> dict[str, dict[str, object]]:
 
 @pytest.fixture(autouse=True)
 def _lists_by_statistics(spark: SparkSession) -> Iterator[None]:
-    """Let Delta list files as it does in jobs; sessions of tests have it list them all."""
-    with session_settings(spark, {"spark.databricks.delta.stats.skipping": "true"}):
+    """Let Delta list files as it does in jobs; sessions of tests have it list them all.
+
+    And let it list them in checksums, as other writers do: some are left behind when a folder is put back.
+    """
+    lists = "spark.databricks.delta.allFilesInCrc.enabled"
+    with session_settings(spark, {"spark.databricks.delta.stats.skipping": "true", lists: "true"}):
         yield
 
 

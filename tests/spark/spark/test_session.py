@@ -1,5 +1,7 @@
 """What a session is set to, whatever it does."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -34,3 +36,9 @@ def test_spark_hides_secrets_among_its_settings(spark: SparkSession, setting: st
     jvm: Any = spark.sparkContext._jvm
     pattern = spark.conf.get("spark.redaction.regex")
     assert jvm.java.util.regex.Pattern.compile(pattern).matcher(setting).find()
+
+
+def test_delta_lists_no_files_in_checksums(spark: SparkSession, tmp_path: Path) -> None:
+    spark.range(1).write.format("delta").save(str(tmp_path / "table"))
+    checksum = json.loads((tmp_path / f"table/_delta_log/{0:020d}.crc").read_text())
+    assert (checksum["numFiles"], checksum.get("allFiles")) == (1, None)
