@@ -52,7 +52,8 @@ def decoding_key_of_bronze(pipeline: Pipeline, identity: str, whole_from: date |
     Args:
         pipeline: The pipeline.
         identity: The id of bronze, see `bronze_state.bronze_id`.
-        whole_from: The first day of which retention has removed nothing.
+        whole_from: The first complete day, if not retention alone has removed records before it, see
+            `bronze_state.unexplained_loss`.
     """
     # As numbers where they are some: so they were when indexes that are there were made.
     learned = tuple(int(i) if i.isdigit() else i for i in learned_late(pipeline))
