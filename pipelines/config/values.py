@@ -51,6 +51,7 @@ _SPARK_SETTINGS_WE_OWN: Final = frozenset(
         "spark.sql.parquet.datetimeRebaseModeInWrite",
         "spark.sql.caseSensitive",
         "spark.sql.legacy.timeParserPolicy",
+        "spark.databricks.delta.optimizeWrite.enabled",
     }
 )
 _LOCAL_FILES: Final = (

@@ -8,7 +8,8 @@ A contract is a demand on producers and a promise to readers of the tables. A ch
   under another rule: streams must not go on from their checkpoints, see docs/runbook.md.
 
 All else is compatible: every record that kept the old contract keeps the new one, and readers find what
-they were promised.
+they were promised. One exception cannot be seen in contracts: a column that is added may have been in records
+all along, with another type. The description of the change says so.
 """
 
 import re
@@ -270,6 +271,8 @@ def _of_columns(old: DataContract, new: DataContract) -> Iterator[Change]:
             what = f"{what}, with rules ({'; '.join(demands)}); records that have it already may break them"
         if not field.nullable:
             what = f"{what}: records without it are refused"
+        elif not isinstance(field.dataType, StringType):
+            what = f"{what}; records that have it already with another type are refused"
         yield Change(change_location(path), what, PRODUCERS if demands or not field.nullable else ())
 
 

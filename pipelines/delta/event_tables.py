@@ -143,6 +143,7 @@ def dedup_settings(contract: DataContract, speed: SpeedConfig) -> dict[str, str]
         "day time zone": contract.day_time_zone,
         "speed.watermark_delay": format_interval(speed.watermark_delay),
         "speed.state_partitions": str(speed.state_partitions),
+        "value format": contract.value_format,
     }
 
 
@@ -214,4 +215,5 @@ def day_settings(contract: DataContract) -> dict[str, str]:
         "dedup key": ", ".join(contract.key),
         "event time": contract.event_time,
         "day time zone": contract.day_time_zone,
+        "value format": contract.value_format,
     }

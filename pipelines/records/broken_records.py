@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
 from pipelines.records.decode import BAD
 from pipelines.sql import name
@@ -38,7 +38,7 @@ class SetAside:
 
         Use it in one action, and once: each action takes the broken records out again.
         """
-        row = F.struct(*(F.col(name(column)) for column in self._schema.names))
+        row = F.struct(*(_sent(field) for field in self._schema))
         columns = (F.col(BAD).isNull(), row, F.col(f"{BAD}.reason"))
         return Column(self._inner.takeOutUnless(*(column._jc for column in columns)))
 
@@ -55,5 +55,27 @@ class SetAside:
         if not self._inner.isComplete():
             return None
         jvm: Any = self._spark.sparkContext._jvm
-        shape = jvm.org.apache.spark.sql.types.DataType.fromJson(self._schema.json())
-        return DataFrame(self._inner.rows(self._spark._jsparkSession, shape), self._spark)
+        sent = StructType(
+            [StructField(each.name, LongType()) if _is_timestamp(each) else each for each in self._schema]
+        )
+        shape = jvm.org.apache.spark.sql.types.DataType.fromJson(sent.json())
+        rows = DataFrame(self._inner.rows(self._spark._jsparkSession, shape), self._spark)
+        return rows.select(*(_received(field) for field in self._schema))
+
+
+def _sent(field: StructField) -> Column:
+    column = F.col(name(field.name))
+    return F.unix_micros(column).alias(field.name) if _is_timestamp(field) else column
+
+
+def _received(field: StructField) -> Column:
+    column = F.col(name(field.name))
+    return F.timestamp_micros(column).alias(field.name) if _is_timestamp(field) else column
+
+
+def _is_timestamp(field: StructField) -> bool:
+    """Return whether a column is a timestamp, which Java gets as a number.
+
+    Spark gives Java one by the calendar before 1582, which reaches less far back than what a record may have.
+    """
+    return isinstance(field.dataType, TimestampType)

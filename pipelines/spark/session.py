@@ -62,6 +62,9 @@ SETTINGS: Final = {
     # Delta would list all files of a small table in the checksum of each commit, for which it replays the log
     # of a table that has no such list yet, by a job. Only Delta's checks of itself read the list.
     "spark.databricks.delta.allFilesInCrc.enabled": "false",
+    # It puts a shuffle before each write, and Spark counts what tasks before a shuffle report once more
+    # if an executor is lost: broken records would be in quarantine twice.
+    "spark.databricks.delta.optimizeWrite.enabled": "false",
     # Old state is dropped with the next data instead of in an empty batch of its own.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }

@@ -148,11 +148,13 @@ def test_what_a_table_keeps_of_its_rules_is_compared_under_the_same_names() -> N
         "day time zone": "America/New_York",
         "speed.watermark_delay": "2 hours",
         "speed.state_partitions": "4",
+        "value format": "json",
     }
     assert day_settings(contract) == {
         "dedup key": "carrier, flight, origin, scheduled_departure",
         "event time": "scheduled_departure",
         "day time zone": "America/New_York",
+        "value format": "json",
     }
 
 

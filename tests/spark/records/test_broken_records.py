@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
+from pyspark.sql import functions as F
 
 from pipelines.records.broken_records import SetAside
 from pipelines.records.decode import decode, events_of, routed
@@ -48,3 +49,15 @@ def test_the_driver_is_not_sent_more_than_it_takes_of_keys_and_headers(lake: Lak
     two = taken_out(lake, [tombstone, tombstone])
     assert two.reasons() == {"null_value": 2}
     assert two.rows() is None
+
+
+@pytest.mark.parametrize("micros", [-((2**63 - 1) // 1_000) * 1_000, -62_135_596_800_000_001, 2**63 - 1])
+def test_a_broken_record_keeps_a_timestamp_that_javas_calendar_cannot_hold(lake: Lake, micros: int) -> None:
+    envelopes = lake.envelopes([None]).withColumn("_kafka_timestamp", F.timestamp_micros(F.lit(micros)))
+    routes = routed(decode(envelopes, lake.contract, timedelta(days=1)), lake.contract)
+    aside = SetAside(lake.spark, routes.schema, 1)
+    routes.where(aside.take_out_unless_event()).write.format("noop").mode("overwrite").save()
+    rows = aside.rows()
+    assert rows is not None
+    assert rows.schema.simpleString() == routes.schema.simpleString()
+    assert [row[0] for row in rows.select(F.unix_micros("_kafka_timestamp")).collect()] == [micros]

@@ -67,9 +67,15 @@ public final class S3ConditionalLogStore extends S3SingleDriverLogStore {
     builder.overwrite(true);
     builder.opt(PERFORMANCE, true);
     builder.must(CreateFileOptionKeys.FS_OPTION_CREATE_CONDITIONAL_OVERWRITE, true);
-    try (FSDataOutputStream stream = builder.build()) {
+    FSDataOutputStream stream = builder.build();
+    try {
       stream.write(content);
+    } catch (IOException | RuntimeException | Error e) {
+      // To close it would put what it has got, for instance when the local disk is full.
+      stream.abort();
+      throw e;
     }
+    stream.close();
   }
 
   /**
