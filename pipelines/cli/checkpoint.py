@@ -83,5 +83,9 @@ def _of_speed(config: PipelineConfig) -> Iterator[str]:
         "speed_stream rebuilds speed layer and quarantine from bronze; until then readers lack uncertified"
         " days"
     )
+    yield (
+        "what bronze no longer holds is not rebuilt: its events of uncertified days, and its unresolved"
+        " records, are in what was moved alone; keep it until no such record matters"
+    )
     if config.publish is not None:
         yield "publish_stream has read the table that was moved: docs/publishing.md, 'When versions are gone'"

@@ -99,6 +99,31 @@ def compared(
     )
 
 
+def accepted_since(
+    known: Mapping[date, Verdict],
+    index: BronzeIndex,
+    forgotten: Mapping[date, int],
+    came_since: Mapping[date, int],
+) -> dict[date, int]:
+    """Return how many records of a day are valid now and were broken when it was certified, if any were.
+
+    A contract that has become less strict is one cause, a run by an earlier and stricter one, started by
+    mistake, another: that run left out events that no quarantine has to tell of.
+
+    Args:
+        known: The newest verdicts of days whose version of bronze the index knows.
+        index: The index of bronze.
+        forgotten: How many records of a day were forgotten after it was certified.
+        came_since: How many valid records of a day came after its version of bronze.
+    """
+    valid = index.counts().valid
+    more = {
+        day: valid.get(day, 0) + forgotten.get(day, 0) - came_since.get(day, 0) - verdict.records
+        for day, verdict in known.items()
+    }
+    return {day: n for day, n in more.items() if n > 0}
+
+
 def require_no_fewer(
     config: PipelineConfig, requested_days: Collection[date], fewer: Collection[date]
 ) -> None:

@@ -12,7 +12,7 @@ from pipelines.contracts.event_days import Span, around, days_of
 from pipelines.delta.first_complete_day import first_complete_day
 from pipelines.delta.io import on_days, read, small_rows
 from pipelines.ledger.bronze_index import BronzeIndex, bronze_slice
-from pipelines.ledger.bronze_verdicts import compared, own_verdicts, require_no_fewer
+from pipelines.ledger.bronze_verdicts import accepted_since, compared, own_verdicts, require_no_fewer
 from pipelines.ledger.certifications import Certified, Verdict, certified_in, newest_certified
 from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.forgotten_places import forgotten_after, require_final_days_forgotten
@@ -34,9 +34,11 @@ class Due:
     Attributes:
         causes: Why, by day in their order: `asked` for by the user; `forgotten`, since events of it were
             forgotten after it was certified, and readers may have them; `missed`, since no run has
-            certified it yet; `late`, since records came after it was certified; `neighbour`, since a
-            copy of an event that stands on it came with another day, or the other way round.
-        came_late: Records of each day that came after it was certified, of all days that have such.
+            certified it yet; `late`, since records came after it was certified, or were broken by the
+            contract of that time; `neighbour`, since a copy of an event that stands on it came with another
+            day, or the other way round.
+        came_late: Records of each day that came, or have become valid, after it was certified; of all days
+            that have such.
         never_certified: Days before those that are asked for, of which bronze has events, that no run has
             certified and this one leaves as they are.
     """
@@ -102,7 +104,7 @@ class _Known:
         rebuildable: The newest verdict of each certified day of which bronze has at least as many records as
             when it was certified.
         forgotten: Certified days with events that were forgotten after the certification.
-        late: By certified day, how many records came after the certification.
+        late: By certified day, how many records came, or have become valid, after the certification.
     """
 
     first_rebuildable: date
@@ -124,7 +126,10 @@ def _known(
     fewer = {day for day in comparison.fewer if day >= first}
     require_no_fewer(pipeline.config, {*requested_days, *forgotten}, fewer)
     versions = {day: version for day, version in comparison.versions.items() if version is not None}
-    late = index.records_after(versions, pipeline.spark) | {**comparison.more}
+    since = index.records_after(versions, pipeline.spark)
+    accepted = accepted_since({day: certified[day] for day in versions}, index, forgotten, since)
+    late = {day: since.get(day, 0) + accepted.get(day, 0) for day in since.keys() | accepted.keys()}
+    late |= comparison.more
     return _Known(
         first_rebuildable=first,
         with_events=index.counts().valid.keys(),
