@@ -46,8 +46,8 @@ def ensure_speed(pipeline: Pipeline) -> None:
     """Make the speed layer's table if there is none, and keep with it how its rows are deduplicated.
 
     Raises:
-        ConfigError: It was made with another dedup key, event time, zone or watermark, so the state in the
-            checkpoint would be wrong; or its columns do not fit. The table is as it was.
+        ConfigError: It was made with another dedup key, event time, zone, watermark or value format, so the
+            state in the checkpoint would be wrong; or its columns do not fit. The table is as it was.
     """
     spark = pipeline.spark
     path = pipeline.table("speed")
@@ -157,8 +157,8 @@ def ensure_batch(pipeline: Pipeline, certified_days: Collection[date] = ()) -> N
         certified_days: The days that are certified; one that is empty has no row in the table.
 
     Raises:
-        ConfigError: Its days were made with another dedup key, event time or zone, so that an event could be
-            on two of them, or on none; or its columns do not fit. The table is as it was.
+        ConfigError: Its days were made with another dedup key, event time, zone or value format, so that an
+            event could be on two of them, or on none; or its columns do not fit. The table is as it was.
         SourceError: They were made by other rules of the zone.
     """
     spark, contract = pipeline.spark, pipeline.contract

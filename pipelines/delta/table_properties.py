@@ -65,15 +65,15 @@ PROPERTIES: Final[Mapping[Literal["bronze", "speed", "batch", "serving"], Mappin
         " `flights-0@99,flights-1@7`.",
     },
     "speed": {
-        DEDUP: "The settings of the deduplication: key, event time, time zone, watermark delay and state"
-        " partitions. JSON in hexadecimal.",
+        DEDUP: "The settings of the deduplication: key, event time, time zone, watermark delay, state"
+        " partitions and value format. JSON in hexadecimal.",
         BY_CLOCK_SINCE: "Records ingested since this time advance the watermark at most to the time at"
         " which they were sent or read. Earlier ones advanced it to their event time.",
         SPEED_FROM: "The first event day of which `maintain` has deleted no row.",
     },
     "batch": {
-        DAYS: "The settings that determine the event day of a row: key, event time and time zone. JSON in"
-        " hexadecimal.",
+        DAYS: "The settings that determine the event day of a row: key, event time, time zone and value"
+        " format. JSON in hexadecimal.",
         ZONE_RULES: "The rules of the time zone with which the event days were computed.",
         CERTIFIED: "The highest certified version of the table.",
     },

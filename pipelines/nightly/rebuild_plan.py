@@ -1,5 +1,6 @@
 """Which days a nightly run has to rebuild, and why."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -128,8 +129,7 @@ def _known(
     versions = {day: version for day, version in comparison.versions.items() if version is not None}
     since = index.records_after(versions, pipeline.spark)
     accepted = accepted_since({day: certified[day] for day in versions}, index, forgotten, since)
-    late = {day: since.get(day, 0) + accepted.get(day, 0) for day in since.keys() | accepted.keys()}
-    late |= comparison.more
+    late = Counter(since) + Counter(accepted) + Counter(comparison.more)
     return _Known(
         first_rebuildable=first,
         with_events=index.counts().valid.keys(),

@@ -1,5 +1,6 @@
 """Broken records are taken out of a micro-batch while its events are written, so that it is computed once."""
 
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -38,7 +39,7 @@ class SetAside:
 
         Use it in one action, and once: each action takes the broken records out again.
         """
-        row = F.struct(*(_sent(field) for field in self._schema))
+        row = F.struct(*_with_timestamps(self._schema, F.unix_micros))
         columns = (F.col(BAD).isNull(), row, F.col(f"{BAD}.reason"))
         return Column(self._inner.takeOutUnless(*(column._jc for column in columns)))
 
@@ -60,17 +61,14 @@ class SetAside:
         )
         shape = jvm.org.apache.spark.sql.types.DataType.fromJson(sent.json())
         rows = DataFrame(self._inner.rows(self._spark._jsparkSession, shape), self._spark)
-        return rows.select(*(_received(field) for field in self._schema))
+        return rows.select(*_with_timestamps(self._schema, F.timestamp_micros))
 
 
-def _sent(field: StructField) -> Column:
-    column = F.col(name(field.name))
-    return F.unix_micros(column).alias(field.name) if _is_timestamp(field) else column
-
-
-def _received(field: StructField) -> Column:
-    column = F.col(name(field.name))
-    return F.timestamp_micros(column).alias(field.name) if _is_timestamp(field) else column
+def _with_timestamps(schema: StructType, converted: Callable[[Column], Column]) -> Iterator[Column]:
+    """Return the columns of a schema, each timestamp converted."""
+    for field in schema:
+        column = F.col(name(field.name))
+        yield converted(column).alias(field.name) if _is_timestamp(field) else column
 
 
 def _is_timestamp(field: StructField) -> bool:

@@ -19,8 +19,11 @@ from pyspark.sql.types import (
 
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import RowRule
+from pipelines.delta.event_tables import ensure_batch, ensure_speed
 from pipelines.delta.io import read
+from pipelines.delta.table_properties import CERTIFIED, set_table_property
 from pipelines.delta.tables import ensure_table, shape
+from pipelines.errors import ConfigError
 from pipelines.fault_points import Point, armed
 from pipelines.nightly.verdicts import NightResult
 from pipelines.steps.serving import read_serving
@@ -160,3 +163,13 @@ def test_of_two_that_add_the_same_columns_at_once_both_go_on(spark: SparkSession
     # The first has compared, then the other, and the first once more.
     assert columns == [["a"], ["a"], ["a", "b"]]
     assert read(spark, table).columns == ["a", "b"]
+
+
+def test_a_changed_value_format_is_refused_where_rows_are_of_another(lake: Lake) -> None:
+    ensure_speed(lake.pipeline)
+    ensure_batch(lake.pipeline)
+    set_table_property(lake.spark, lake.config.table("batch"), CERTIFIED, "1")
+    other = replace(lake.pipeline, contract=replace(lake.contract, value_format="json_schema"))
+    for ensure in (ensure_speed, ensure_batch):
+        with pytest.raises(ConfigError, match="value format: found 'json', expected 'json_schema'"):
+            ensure(other)

@@ -326,6 +326,14 @@ def test_a_new_rule_is_told_with_the_column(tmp_path: Path) -> None:
     )
 
 
+def test_a_new_column_is_told_with_what_its_type_refuses(tmp_path: Path) -> None:
+    old = load_contract(write(tmp_path / "old", SOUND))
+    new = load_contract(write(tmp_path / "new", edited(add(logicalType="boolean"))))
+    (found,) = contract_changes(old, new)
+    assert found.what.endswith("; records that have it already with another type are refused")
+    assert found.breaks == ()
+
+
 def test_figures_are_told_to_the_last_digit(tmp_path: Path) -> None:
     old = load_contract(write(tmp_path / "old", edited(rows(mustBeBetween=[1, 1234567]))))
     new = load_contract(write(tmp_path / "new", edited(rows(mustBeBetween=[1, 1234568]))))
