@@ -21,9 +21,8 @@ from pipelines.delta.small_tables import read_small
 from pipelines.delta.tables import conform, exists, shape, small_frame
 from pipelines.kafka.known_gaps import known_missing
 from pipelines.ledger.bronze_index import BronzeSlice
-from pipelines.ledger.bronze_state import records_in
 from pipelines.ledger.decoding import decode_all
-from pipelines.ledger.forgotten import emptied_in
+from pipelines.ledger.forgotten import records_in
 from pipelines.ledger.layer_samples import LayerDifference
 from pipelines.ledger.offset_ranges import PartitionOffsets
 from pipelines.ledger.retention_properties import speed_from
@@ -94,8 +93,8 @@ class AuditedDays:
     @cached_property
     def records_in_table(self) -> int:
         """The records of bronze that were not forgotten, by what the table itself says."""
-        version = self.pieces.index.version
-        return records_in(self.pipeline, version) - emptied_in(self.pipeline, version)
+        records, emptied = records_in(self.pipeline, self.pieces.index.version)
+        return records - emptied
 
     @cached_property
     def records_without_row(self) -> dict[date, int]:

@@ -27,18 +27,24 @@ def snapshot_at(spark: SparkSession, path: str, version: int) -> Any:
 
 def newest_snapshot(spark: SparkSession, path: str) -> Any:
     """Return Delta's `Snapshot` of a table as it is now; its version is -1 where there is no table."""
-    log = delta_log(spark, path)
-    # Scala's default arguments are methods of their own.
-    return log.update(*(getattr(log, f"update$default${number}")() for number in (1, 2, 3)))
+    jvm: Any = spark.sparkContext._jvm
+    none = jvm.scala.Option.empty()
+    # Scala's default arguments, which Java has to name.
+    return delta_log(spark, path).update(False, none, none)
 
 
 def scala_seq(spark: SparkSession, items: Iterable[Any]) -> Any:
     """Return objects of the JVM as a sequence of Scala."""
     jvm: Any = spark.sparkContext._jvm
+    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(_java_list(spark, items)).toSeq()
+
+
+def _java_list(spark: SparkSession, items: Iterable[Any]) -> Any:
+    jvm: Any = spark.sparkContext._jvm
     listed = jvm.java.util.ArrayList()
     for item in items:
         listed.add(item)
-    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(listed).toSeq()
+    return listed
 
 
 def is_divided_by(snapshot: Any, columns: Sequence[str]) -> bool:
@@ -63,8 +69,8 @@ def rows_of_files(spark: SparkSession, table: str, snapshot: Any, files: Iterabl
         files: Delta's `AddFile` of each file.
     """
     jvm: Any = spark.sparkContext._jvm
-    log, none = delta_log(spark, table), jvm.scala.Option.empty()
-    return DataFrame(log.createDataFrame(snapshot, scala_seq(spark, files), False, none), spark)
+    log, listed, session = delta_log(spark, table), _java_list(spark, files), spark._jsparkSession
+    return DataFrame(jvm.oncelake.files.ListedFiles.read(session, log, snapshot, listed), spark)
 
 
 def files_of(spark: SparkSession, snapshot: Any, days: Sequence[date] = ()) -> DataFrame:

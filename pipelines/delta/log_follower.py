@@ -14,9 +14,11 @@ Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#action-reconci
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, Generic, TypeVar
 
 from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -155,7 +157,12 @@ class LogFollower(Generic[Sum]):
 
 def _key(spark: SparkSession, table: str) -> tuple[str, str]:
     """Return the key of what is known; it may refer to objects of the JVM that it was made in."""
-    return str(spark.sparkContext.applicationId), table
+    return _application(spark.sparkContext), table
+
+
+@lru_cache(maxsize=1)
+def _application(context: SparkContext) -> str:
+    return str(context.applicationId)
 
 
 def _texts(spark: SparkSession, snapshot: Any, versions: range) -> list[str] | None:

@@ -20,6 +20,8 @@ from pipelines.delta.log import newest_snapshot, rows_of_files, snapshot_at
 from pipelines.delta.log_follower import LogFollower
 
 _MOST_FILES: Final = 500
+_FEW_FILES: Final = 8
+_FEW_BYTES: Final = 4 * 1024 * 1024
 # Of a list Delta skips no file by its statistics.
 _MOST_BYTES: Final = 64 * 1024 * 1024
 # A record takes more, compressed with others.
@@ -58,10 +60,8 @@ def read_small(spark: SparkSession, table: str, at: int | None = None) -> DataFr
     snapshot = newest_snapshot(spark, table)
     if at is not None and at != int(snapshot.version()):
         return _read_remembered(spark, table, at)
-    files = listed_files(spark, table, snapshot)
-    if files is None:
-        return read(spark, table, at)
-    return rows_of_files(spark, table, snapshot, files)
+    files = _listed(spark, table, snapshot)
+    return read(spark, table, at) if files is None else _rows(spark, table, snapshot, files)
 
 
 def _read_remembered(spark: SparkSession, table: str, at: int) -> DataFrame:
@@ -69,8 +69,14 @@ def _read_remembered(spark: SparkSession, table: str, at: int) -> DataFrame:
     files = _followed_files.remembered(spark, table, at)
     if files is None or _is_above_limit(files):
         return read(spark, table, at)
-    actions = [file.action for file in files.values()]
-    return rows_of_files(spark, table, snapshot_at(spark, table, at), actions)
+    return _rows(spark, table, snapshot_at(spark, table, at), files)
+
+
+def _rows(spark: SparkSession, table: str, snapshot: Any, files: _Files) -> DataFrame:
+    rows = rows_of_files(spark, table, snapshot, [file.action for file in files.values()])
+    # One task reads them sooner than several could be joined by a shuffle.
+    is_for_one_task = len(files) <= _FEW_FILES and sum(file.size for file in files.values()) <= _FEW_BYTES
+    return rows.coalesce(1) if is_for_one_task else rows
 
 
 def _is_above_limit(files: _Files) -> bool:

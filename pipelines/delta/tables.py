@@ -1,7 +1,9 @@
 """How a Delta table is created, gets further columns, and is looked up."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, cast
 
 import pyarrow as pa
@@ -25,6 +27,7 @@ _LOG: Final = "_delta_log"
 _NO_TABLE: Final = "DELTA_TABLE_NOT_FOUND"
 
 
+@cache
 def shape(ddl: str) -> StructType:
     """Return the schema that a list of columns in SQL stands for."""
     return cast(StructType, DataType.fromDDL(ddl))
@@ -131,6 +134,10 @@ def _ensure(wanted: _Wanted) -> None:
 
 
 def _evolve(spark: SparkSession, path: str, schema: StructType) -> None:
+    in_log = newest_snapshot(spark, path).metadata().schemaString()
+    if StructType.fromJson(json.loads(in_log)) == schema:
+        # As nearly always, and then Spark need not plan to read the table.
+        return
     table_schema = DeltaTable.forPath(spark, path).toDF().schema
     statements = alterations(table_schema, schema)
     if statements is None:
@@ -152,7 +159,8 @@ def conform(rows: DataFrame, schema: StructType) -> DataFrame:
         rows: Rows of a table at a version that may be older than some of its columns and types.
         schema: The current columns.
     """
-    return rows.selectExpr(*fitted_columns(rows.schema, schema))
+    found = rows.schema
+    return rows if found == schema else rows.selectExpr(*fitted_columns(found, schema))
 
 
 def small_frame(spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: StructType) -> DataFrame:

@@ -187,7 +187,8 @@ class _Checkpoints:
         self.pipeline = pipeline
         self.full = {"result_format": "SUMMARY", "partial_unexpected_count": examples}
         self.context = in_memory()
-        rows = self.context.data_sources.add_spark("spark").add_dataframe_asset("rows")
+        # It would keep all columns of all days in memory, and never let them go, to read few of them.
+        rows = self.context.data_sources.add_spark("spark", persist=False).add_dataframe_asset("rows")
         days = self.context.data_sources.add_pandas("pandas").add_dataframe_asset("days")
         self.batches = {
             "rows": rows.add_batch_definition_whole_dataframe("rows"),

@@ -28,14 +28,13 @@ from pipelines.ledger.bronze_state import (
     bronze_state,
     continues,
     is_taken_at_its_word,
-    records_in,
     require_indexed_offsets,
     require_same_bronze,
     unexplained_loss,
     was_cut,
 )
 from pipelines.ledger.decoding import decode_all, decoding_key_of_bronze
-from pipelines.ledger.forgotten import emptied_in, is_emptied, with_event_time
+from pipelines.ledger.forgotten import is_emptied, records_in, with_event_time
 from pipelines.ledger.index_making import make_index
 from pipelines.ledger.leases import Lease
 from pipelines.ledger.ops_tables import BRONZE_INDEX
@@ -45,7 +44,7 @@ from pipelines.records.send_time import sent_at
 from pipelines.records.watermark import clock
 from pipelines.spark.failures import first_line
 from pipelines.spark.pipeline import Pipeline
-from pipelines.sql import instant
+from pipelines.sql import instant, literal
 
 _COMMIT: Final = "_commit_version"
 # Kafka's `TimestampType` of a record to which the broker gave its own time when it wrote it.
@@ -296,7 +295,7 @@ class _IndexBuild:
 
     def in_bronze(self) -> tuple[int, int]:
         """Return how many records bronze has, and how many of them were emptied."""
-        return records_in(self.pipeline, self.version), emptied_in(self.pipeline, self.version)
+        return records_in(self.pipeline, self.version)
 
     def require_known_offsets(self) -> None:
         """Make sure that bronze has every offset that the index knows."""
@@ -325,8 +324,13 @@ class _IndexBuild:
         }
         # What only folded rows have is empty.
         common |= dict.fromkeys({*of_index.names} - {*common, *rows.columns})
-        values = {name: F.lit(value).cast(of_index[name].dataType) for name, value in common.items()}
-        return rows.withColumns(values).select(*of_index.names)
+        # As texts: each column that Python makes asks Java several times.
+        values = {
+            name: f"CAST({'NULL' if value is None else literal(value)} AS"
+            f" {of_index[name].dataType.simpleString()}) AS {name}"
+            for name, value in common.items()
+        }
+        return rows.selectExpr(*(values.get(name, name) for name in of_index.names))
 
 
 def _index_build(pipeline: Pipeline, version: int) -> _IndexBuild:

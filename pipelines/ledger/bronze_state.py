@@ -14,7 +14,6 @@ from pipelines.delta.first_complete_day import first_complete_day_of_cluster
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.record_tables import first_topic_of_bronze
 from pipelines.delta.retention_cut import FirstKept, first_kept
-from pipelines.delta.small_tables import read_small
 from pipelines.delta.tables import shape, small_frame, table_id
 from pipelines.delta.time_travel import commit_hash
 from pipelines.errors import SourceError
@@ -116,11 +115,6 @@ def is_continued(bronze: BronzeState, indexed: Indexed, hash_of: Callable[[int],
     if indexed.bronze_id.partition("/")[0] != bronze.table_id or indexed.until_commit is None:
         return False
     return hash_of(indexed.until) == indexed.until_commit
-
-
-def records_in(pipeline: Pipeline, version: int) -> int:
-    """Return how many records bronze has at a version: by its files, not by its index."""
-    return read_small(pipeline.spark, pipeline.table("bronze"), version).count()
 
 
 def bronze_id(bronze: BronzeState, indexed: Indexed | None, *, is_same: bool) -> str:

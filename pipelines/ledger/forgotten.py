@@ -12,9 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.delta.commits import commits_between
+from pipelines.delta.io import small_rows
 from pipelines.delta.record_tables import FORGOTTEN, ensure_forgettable
 from pipelines.delta.row_changes import deletion_of, update_from
-from pipelines.delta.small_tables import read_small
+from pipelines.delta.small_tables import most_records, read_small
 from pipelines.delta.table_properties import FORGETTING, set_table_properties, table_property
 from pipelines.delta.tables import version
 from pipelines.delta.upkeep import change_rows
@@ -56,9 +57,18 @@ def emptied_of(bronze: DataFrame) -> DataFrame:
     return bronze.where(f"{FORGOTTEN}.at IS NOT NULL" if FORGOTTEN in bronze.columns else "false")
 
 
-def emptied_in(pipeline: Pipeline, at: int) -> int:
-    """Return how many records of bronze were emptied, at a version."""
-    return emptied_of(read_small(pipeline.spark, pipeline.table("bronze"), at)).count()
+def records_in(pipeline: Pipeline, at: int) -> tuple[int, int]:
+    """Return how many records bronze has at a version, and how many of them were emptied.
+
+    By its files, not by its index.
+    """
+    bronze = read_small(pipeline.spark, pipeline.table("bronze"), at)
+    if most_records(pipeline.spark, pipeline.table("bronze")) is None:
+        # By Delta's statistics, and by the few files that have an emptied record.
+        return bronze.count(), emptied_of(bronze).count()
+    emptied = F.count_if(F.expr(is_emptied(bronze)))
+    (row,) = small_rows(bronze.agg(F.count(F.lit(1)).alias("records"), emptied.alias("emptied")))
+    return row["records"], row["emptied"]
 
 
 def forgotten_mark(event_time: str) -> str:

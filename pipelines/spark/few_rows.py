@@ -1,8 +1,11 @@
 """Settings for queries over few rows, which take longer to be divided and compiled than to run."""
 
-from collections.abc import Callable
+from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
 from typing import Final
+
+from pyspark import SparkContext
 
 from pipelines.session_settings import session_settings
 from pipelines.spark.pipeline import Pipeline
@@ -29,15 +32,20 @@ def sized_for(pipeline: Pipeline, rows: int | None) -> AbstractContextManager[No
     """
     if rows is None or rows > MOST_ROWS:
         return nullcontext()
-    given, own = pipeline.spark.sparkContext.getConf(), pipeline.config.spark.conf
-    settings = few_rows(lambda key: key in own or given.contains(key))
-    return session_settings(pipeline.spark, settings)
+    given = {*pipeline.config.spark.conf, *_given(pipeline.spark.sparkContext)}
+    return session_settings(pipeline.spark, few_rows(given))
 
 
-def few_rows(is_given: Callable[[str], bool]) -> dict[str, str]:
+@lru_cache(maxsize=1)
+def _given(context: SparkContext) -> frozenset[str]:
+    """Return the names of what an application was started with, for which Spark copies all of it."""
+    return frozenset(key for key, _ in context.getConf().getAll())
+
+
+def few_rows(given: Collection[str]) -> dict[str, str]:
     """Return how Spark is to plan queries over few rows.
 
     Args:
-        is_given: Whether the user has set a setting, which stays as it is.
+        given: The names of the settings that the user has set, which stay as they are.
     """
-    return {**{key: value for key, value in _FEW.items() if not is_given(key)}, **_ONE_TASK}
+    return {**{key: value for key, value in _FEW.items() if key not in given}, **_ONE_TASK}

@@ -1,11 +1,19 @@
 """Files and folders on whatever file system they are, by Hadoop's client."""
 
 import uuid
+from functools import lru_cache
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from pipelines.errors import InfrastructureError
+
+
+@lru_cache(maxsize=1)
+def _settings(context: SparkContext) -> Any:
+    """Return Hadoop's `Configuration` of an application."""
+    return context._jsc.hadoopConfiguration()
 
 
 class HadoopFile:
@@ -26,7 +34,7 @@ class HadoopFile:
         self._spark = spark
         self._jvm = jvm
         self.path = jvm.org.apache.hadoop.fs.Path(path) if isinstance(path, str) else path
-        self._system = self.path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+        self._system = self.path.getFileSystem(_settings(spark.sparkContext))
 
     @classmethod
     def of_url(cls, spark: SparkSession, url: str, table: str | None = None) -> "HadoopFile":
@@ -99,7 +107,7 @@ class HadoopFile:
         unfinished = HadoopFile(self._spark, to.path.suffix(f".{uuid.uuid4().hex}.copy"))
         self._jvm.org.apache.hadoop.fs.FileUtil.copy(
             *(self._system, self.path, unfinished._system, unfinished.path),
-            *(False, True, self._spark.sparkContext._jsc.hadoopConfiguration()),
+            *(False, True, _settings(self._spark.sparkContext)),
         )
         if not unfinished.rename(to.path.toString()):
             unfinished.delete()

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 import psutil
+from py4j.java_gateway import JavaClass, JavaMember
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
@@ -59,6 +60,8 @@ SETTINGS: Final = {
     "spark.sql.codegen.cache.maxEntries": "1000",
     # To try how a column could be compressed costs more than what it saves: each frame is read a few times.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    # No table of ours has buckets. Else Spark clones the session for each frame that is kept in memory.
+    "spark.sql.sources.bucketing.autoBucketedScan.enabled": "false",
     # Delta would list all files of a small table in the checksum of each commit, for which it replays the log
     # of a table that has no such list yet, by a job. Only Delta's checks of itself read the list.
     "spark.databricks.delta.allFilesInCrc.enabled": "false",
@@ -70,13 +73,19 @@ SETTINGS: Final = {
 }
 
 # Java looks for a name in all packages that are imported, and for a package in all jars, each time.
-_PACKAGES: Final = (
-    "io.delta.tables",
-    "java.time",
-    "java.util",
-    "org.apache.hadoop.fs",
-    "org.apache.spark.sql.delta",
-    "scala",
+_CLASSES: Final = (
+    "io.delta.tables.DeltaTable",
+    "java.net.URI",
+    "java.util.ArrayList",
+    "oncelake.files.ListedFiles",
+    "org.apache.commons.codec.digest.DigestUtils",
+    "org.apache.commons.io.IOUtils",
+    "org.apache.hadoop.fs.Path",
+    "org.apache.spark.sql.delta.DeltaLog",
+    "org.apache.spark.sql.delta.actions.Action",
+    "py4j.reflection.TypeUtil",
+    "scala.Option",
+    "scala.jdk.javaapi.CollectionConverters",
 )
 # PySpark asks for them at every call.
 _NAMED_ALWAYS: Final = (
@@ -154,16 +163,33 @@ def spark_session(config: PipelineConfig, job: str, *, verbose: bool = False) ->
     return session
 
 
+class _KnownClass(JavaClass):  # type: ignore[misc]  # Py4J has no types
+    """A class of Java that asks only once whether a method is one of its own."""
+
+    def __getattr__(self, name: str) -> Any:
+        member = super().__getattr__(name)
+        # A field would keep the value that it has now.
+        if isinstance(member, JavaMember):
+            setattr(self, name, member)
+        return member
+
+
 def _remember_classes(session: SparkSession) -> None:
     """Keep what Java answers for common names as attributes, which are then not asked for."""
     jvm: Any = session.sparkContext._jvm
     for name in _NAMED_ALWAYS:
-        setattr(jvm, name, getattr(jvm, name))
-    for package in _PACKAGES:
+        setattr(jvm, name, _known(getattr(jvm, name)))
+    for path in _CLASSES:
+        *packages, name = path.split(".")
         parent = jvm
-        for part in package.split("."):
-            setattr(parent, part, getattr(parent, part))
-            parent = getattr(parent, part)
+        for package in packages:
+            setattr(parent, package, getattr(parent, package))
+            parent = getattr(parent, package)
+        setattr(parent, name, _known(getattr(parent, name)))
+
+
+def _known(found: JavaClass) -> _KnownClass:
+    return _KnownClass(found._fqn, found._gateway_client)
 
 
 def _master(config: PipelineConfig) -> str:

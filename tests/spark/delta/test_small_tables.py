@@ -101,6 +101,35 @@ def test_any_history_is_read_as_delta_reads_it(spark: SparkSession, table: Path)
     assert listed(spark, moved) == files_by_delta(spark, moved)
 
 
+def test_conditions_on_partitions_choose_the_rows_that_delta_chooses(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "table")
+    values = (
+        "(DATE'2013-01-01', 'b', 1), (DATE'2013-01-02', NULL, 2), (NULL, 'C', 3), (NULL, '', 4),"
+        " (DATE'2013-01-02', 'a', NULL)"
+    )
+    rows = spark.sql(f"SELECT *, coalesce(`No`, 0) AS n FROM VALUES {values} AS _(day, Name, `No`)")  # noqa: S608
+    rows.write.format("delta").partitionBy("day", "Name", "No").save(path)
+    assert listed_files(spark, path, newest_snapshot(spark, path))
+    for condition in (
+        "day = DATE'2013-01-02'",
+        "day = '2013-01-02' AND name IS NULL",
+        "day IS NULL OR no < 2",
+        "NAME IN ('a', 'b') AND n >= 0",
+        "day BETWEEN DATE'2013-01-01' AND DATE'2013-01-02' AND NOT name <=> 'a'",
+        "upper(name) = 'C' AND length(name) = 1",
+        "date_add(day, no) > DATE'2013-01-02'",
+        "no + n = 3 OR n = 3",
+    ):
+        expected, found = (
+            sorted(row["n"] for row in reading(spark, path).where(condition).collect())
+            for reading in (read, read_small)
+        )
+        assert found == expected, condition
+        assert 0 < len(found) < 5, condition
+
+
 def jobs_of(spark: SparkSession, group: str) -> int:
     return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
 

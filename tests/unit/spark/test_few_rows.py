@@ -6,6 +6,6 @@ ADAPTIVE = "spark.sql.adaptive.enabled"
 
 
 def test_what_the_user_has_set_stays() -> None:
-    settings, without = few_rows(lambda _: False), few_rows(lambda key: key == ADAPTIVE)
+    settings, without = few_rows(()), few_rows({ADAPTIVE})
     assert settings.pop(ADAPTIVE) == "false"
     assert settings == without

@@ -1,0 +1,103 @@
+package oncelake.files;
+
+import java.util.List;
+import org.apache.spark.sql.Row;
+import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.BoundReference;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.InterpretedPredicate;
+import org.apache.spark.sql.catalyst.expressions.Predicate;
+import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.delta.DeltaLog;
+import org.apache.spark.sql.delta.Snapshot;
+import org.apache.spark.sql.delta.actions.AddFile;
+import org.apache.spark.sql.delta.files.TahoeBatchFileIndex;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation$;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import scala.Option;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.AbstractPartialFunction;
+
+/**
+ * Files of a version of a table, of which those of some partitions are chosen without a query.
+ *
+ * <p>Delta chooses them by a query of its own, which takes longer to be planned than a small table to be read.
+ */
+public final class ListedFiles extends TahoeBatchFileIndex {
+  private ListedFiles(SparkSession spark, DeltaLog log, Snapshot snapshot, Seq<AddFile> files) {
+    super(spark, "batch", files, log, log.dataPath(), snapshot, false);
+  }
+
+  /**
+   * Reads files of a version of a table, as {@link DeltaLog#createDataFrame} does.
+   *
+   * @param spark the session
+   * @param log the log of the table
+   * @param snapshot the version
+   * @param files some of its files
+   * @return their rows
+   */
+  public static Dataset<Row> read(
+      SparkSession spark, DeltaLog log, Snapshot snapshot, List<AddFile> files) {
+    Seq<AddFile> listed = CollectionConverters.asScala(files).toSeq();
+    HadoopFsRelation relation =
+        log.buildHadoopFsRelationWithFileIndex(
+            snapshot,
+            new ListedFiles(spark, log, snapshot, listed),
+            Option.empty(),
+            log.buildHadoopFsRelationWithFileIndex$default$4());
+    return Dataset.ofRows(spark, LogicalRelation$.MODULE$.apply(relation, false));
+  }
+
+  @Override
+  public Seq<AddFile> matchingFiles(Seq<Expression> partitionFilters, Seq<Expression> dataFilters) {
+    if (partitionFilters.isEmpty()) {
+      return addFiles();
+    }
+    StructType columns = partitionSchema();
+    Expression condition =
+        CollectionConverters.asJava(partitionFilters).stream()
+            .map(filter -> filter.transform(new OfPartition(columns)))
+            .reduce(And::new)
+            .orElseThrow();
+    InterpretedPredicate predicate = Predicate.createInterpreted(condition);
+    predicate.initialize(0);
+    List<AddFile> matching =
+        CollectionConverters.asJava(addFiles()).stream()
+            .filter(file -> predicate.eval(getPartitionValuesRow(file.partitionValues())))
+            .toList();
+    return CollectionConverters.asScala(matching).toSeq();
+  }
+
+  /** Puts the place of a partition column among all in place of its name, as Spark does for its own tables. */
+  private static final class OfPartition extends AbstractPartialFunction<Expression, Expression> {
+    private final StructType columns;
+
+    OfPartition(StructType columns) {
+      this.columns = columns;
+    }
+
+    @Override
+    public boolean isDefinedAt(Expression expression) {
+      return expression instanceof Attribute;
+    }
+
+    @Override
+    public Expression apply(Expression expression) {
+      String name = ((Attribute) expression).name();
+      int place = 0;
+      for (StructField column : columns.fields()) {
+        if (column.name().equalsIgnoreCase(name)) {
+          return new BoundReference(place, column.dataType(), true);
+        }
+        place++;
+      }
+      throw new IllegalArgumentException(name + ": no partition column; expected one of " + columns.simpleString());
+    }
+  }
+}
