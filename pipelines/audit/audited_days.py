@@ -81,9 +81,12 @@ class AuditedDays:
     @cached_property
     def layer(self) -> dict[date, LayerDay]:
         """What the batch layer holds."""
-        of_days = self._neighbour_rows.where(on_days(self.span.days))
-        facts = recount.layer_facts(of_days, self.pipeline.contract)
-        return {day: facts.get(day, LayerDay()) for day in self.span.days}
+        return {day: self._neighbours.get(day, LayerDay()) for day in self.span.days}
+
+    @cached_property
+    def _neighbours(self) -> dict[date, LayerDay]:
+        """What it holds of the days and of their neighbours, without days of which it has no row."""
+        return recount.layer_facts(self._neighbour_rows, self.pipeline.contract)
 
     @cached_property
     def duplicate_keys(self) -> dict[date, int]:
@@ -211,10 +214,8 @@ class AuditedDays:
             return []
         horizon, contract = self.pipeline.horizon, self.pipeline.contract
         near = around(self._days_of_speed, horizon)
-        speed, batch = (
-            recount.row_sums(rows.where(on_days(near)), contract)
-            for rows in (self._speed, self._neighbour_rows)
-        )
+        speed = recount.row_sums(self._speed.where(on_days(near)), contract)
+        batch = {day: (facts.rows, facts.keys) for day, facts in self._neighbours.items()}
         other = {day for day in near if speed.get(day) != batch.get(day) or day in self.duplicate_keys}
         return [day for day in self._days_of_speed if other & {*around([day], horizon)}]
 

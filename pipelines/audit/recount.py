@@ -76,11 +76,19 @@ class BronzeFacts:
 
 @dataclass(frozen=True)
 class LayerDay:
-    """What one layer holds of one event day: rows, rows of another day, and the checksum of its rows."""
+    """What the batch layer holds of one event day.
+
+    Attributes:
+        rows: Its rows.
+        misplaced: Rows of another day.
+        checksum: The sum of hashes of their coordinates and content.
+        keys: The sum of hashes of their keys and coordinates, as `row_sums` has it.
+    """
 
     rows: int = 0
     misplaced: int = 0
     checksum: int = 0
+    keys: int = 0
 
 
 def audit_columns(rows: DataFrame, contract: DataContract) -> DataFrame:
@@ -184,10 +192,10 @@ def _winning(events: DataFrame, contract: DataContract, span: Span) -> DataFrame
 
 
 def layer_facts(rows: DataFrame, contract: DataContract) -> dict[date, LayerDay]:
-    """Count what a layer holds, by event day.
+    """Count what the batch layer holds, by event day.
 
     Args:
-        rows: A frame made by `audit_columns`, of a layer.
+        rows: A frame made by `audit_columns`, of the layer.
         contract: Names the event time and its zone.
     """
     true_day = F.to_date(F.from_utc_timestamp(F.col(contract.event_time), contract.day_time_zone))
@@ -195,9 +203,10 @@ def layer_facts(rows: DataFrame, contract: DataContract) -> dict[date, LayerDay]
         F.count(F.lit(1)).alias("rows"),
         F.count_if(true_day != F.col(EVENT_DATE)).alias("misplaced"),
         _checksum(F.col(_PAYLOAD)).alias("checksum"),
+        _key_sum(contract).alias("keys"),
     )
     return {
-        row[EVENT_DATE]: LayerDay(row["rows"], row["misplaced"], int(row["checksum"]))
+        row[EVENT_DATE]: LayerDay(row["rows"], row["misplaced"], int(row["checksum"]), int(row["keys"]))
         for row in small_rows(by_day)
     }
 
@@ -209,14 +218,11 @@ def row_sums(rows: DataFrame, contract: DataContract) -> dict[date, tuple[int, i
     2^64.
 
     Args:
-        rows: Rows of the speed or the batch layer.
+        rows: Rows of the speed layer.
         contract: Names the key.
     """
     by_day = with_key_columns(rows, contract).groupBy(EVENT_DATE)
-    sums = by_day.agg(
-        F.count(F.lit(1)).alias("rows"),
-        F.sum(F.xxhash64(*contract.key_names, *COORDINATES).cast(_EXACT)).alias("sum"),
-    )
+    sums = by_day.agg(F.count(F.lit(1)).alias("rows"), _key_sum(contract).alias("sum"))
     return {row[EVENT_DATE]: (row["rows"], int(row["sum"])) for row in small_rows(sums)}
 
 
@@ -265,6 +271,10 @@ def distinct_offsets(bronze: DataFrame, partitions: Iterable[tuple[str, int]]) -
     of_them = bronze.where(f"(_topic, _partition) IN ({pairs})").groupBy("_topic", "_partition")
     counted = of_them.agg(F.count_distinct("_offset").alias("n"))
     return {(row["_topic"], row["_partition"]): row["n"] for row in small_rows(counted)}
+
+
+def _key_sum(contract: DataContract) -> Column:
+    return F.sum(F.xxhash64(*contract.key_names, *COORDINATES).cast(_EXACT))
 
 
 def _checksum(payload: Column) -> Column:

@@ -62,13 +62,23 @@ def commit_hash(spark: SparkSession, table: str, at: int) -> str | None:
 
 
 def commit_hashes(spark: SparkSession, table: str, versions: Collection[int]) -> dict[int, str]:
-    """Return what `commit_hash` says of some versions, without those that the log lacks.
+    """Return what `commit_hash` says of some versions, without those that the log no longer has.
 
-    The folder of the log is listed once, whatever the number of versions.
+    Delta deletes the oldest commits first, so none is looked for before one that is gone. To list the log
+    would cost as much as ingest has made commits since.
+
+    Args:
+        spark: The session.
+        table: The path of a Delta table.
+        versions: The versions that commits made, none above that of the table.
     """
-    names = HadoopFile(spark, f"{table}/_delta_log").names()
-    there = (version for version in versions if f"{version:020d}.json" in names)
-    return {version: commit_file(spark, table, version).sha256() for version in there}
+    hashes = dict[int, str]()
+    for at in sorted(versions, reverse=True):
+        found = commit_hash(spark, table, at)
+        if found is None:
+            break
+        hashes[at] = found
+    return hashes
 
 
 def commit_file(spark: SparkSession, table: str, at: int) -> HadoopFile:

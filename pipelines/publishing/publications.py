@@ -115,7 +115,8 @@ def builds_of_another(
     known = {at for at, commit in builds if commit is not None}
     if not known:
         return set()
-    newest, hashes = version(spark, table), commit_hashes(spark, table, known)
+    newest = version(spark, table)
+    hashes = commit_hashes(spark, table, {at for at in known if at <= newest})
     return {
         (at, commit)
         for at, commit in builds

@@ -1,6 +1,7 @@
 package oncelake.files;
 
 import java.util.List;
+import java.util.Optional;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -19,6 +20,7 @@ import org.apache.spark.sql.execution.datasources.LogicalRelation$;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
+import scala.collection.immutable.List$;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractPartialFunction;
@@ -44,11 +46,10 @@ public final class ListedFiles extends TahoeBatchFileIndex {
    */
   public static Dataset<Row> read(
       SparkSession spark, DeltaLog log, Snapshot snapshot, List<AddFile> files) {
-    Seq<AddFile> listed = CollectionConverters.asScala(files).toSeq();
     HadoopFsRelation relation =
         log.buildHadoopFsRelationWithFileIndex(
             snapshot,
-            new ListedFiles(spark, log, snapshot, listed),
+            new ListedFiles(spark, log, snapshot, sequence(files)),
             Option.empty(),
             log.buildHadoopFsRelationWithFileIndex$default$4());
     return Dataset.ofRows(spark, LogicalRelation$.MODULE$.apply(relation, false));
@@ -56,22 +57,25 @@ public final class ListedFiles extends TahoeBatchFileIndex {
 
   @Override
   public Seq<AddFile> matchingFiles(Seq<Expression> partitionFilters, Seq<Expression> dataFilters) {
-    if (partitionFilters.isEmpty()) {
-      return addFiles();
-    }
     StructType columns = partitionSchema();
-    Expression condition =
+    Optional<Expression> condition =
         CollectionConverters.asJava(partitionFilters).stream()
             .map(filter -> filter.transform(new OfPartition(columns)))
-            .reduce(And::new)
-            .orElseThrow();
-    InterpretedPredicate predicate = Predicate.createInterpreted(condition);
+            .reduce(And::new);
+    if (condition.isEmpty()) {
+      return addFiles();
+    }
+    InterpretedPredicate predicate = Predicate.createInterpreted(condition.get());
     predicate.initialize(0);
     List<AddFile> matching =
         CollectionConverters.asJava(addFiles()).stream()
             .filter(file -> predicate.eval(getPartitionValuesRow(file.partitionValues())))
             .toList();
-    return CollectionConverters.asScala(matching).toSeq();
+    return sequence(matching);
+  }
+
+  private static Seq<AddFile> sequence(List<AddFile> files) {
+    return List$.MODULE$.from(CollectionConverters.asScala(files));
   }
 
   /** Puts the place of a partition column among all in place of its name, as Spark does for its own tables. */
