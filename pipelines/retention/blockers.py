@@ -18,8 +18,9 @@ from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.bronze_verdicts import compared, own_verdicts
 from pipelines.ledger.certifications import Verdict, history
 from pipelines.ledger.decoding import decode_all
+from pipelines.ledger.forgotten import not_emptied
 from pipelines.ledger.retention_properties import last_event_day
-from pipelines.records.decode import EVENT_DATE, VALID
+from pipelines.records.decode import COORDINATES, EVENT_DATE, VALID
 from pipelines.records.send_time import sent_at
 from pipelines.spark.pipeline import Pipeline
 
@@ -43,6 +44,27 @@ def first_unresolved(pipeline: Pipeline) -> datetime | None:
     if not exists(pipeline.spark, table):
         return None
     return _first_sent(read(pipeline.spark, table).where("_status = 'open'"))
+
+
+def first_not_quarantined(pipeline: Pipeline, condition: str) -> datetime | None:
+    """Return when the first record was sent that breaks the contract and is not in quarantine.
+
+    The stream did not put it there if it read the record by an earlier contract, which accepted it.
+
+    Args:
+        pipeline: The pipeline.
+        condition: The records of bronze that are looked at, in SQL.
+
+    Returns:
+        None if there is none.
+    """
+    spark, quarantine = pipeline.spark, pipeline.table("quarantine")
+    records = read(spark, pipeline.table("bronze")).where(condition)
+    broken = decode_all(pipeline, not_emptied(records)).where(~F.col(VALID))
+    if exists(spark, quarantine):
+        known = read(spark, quarantine).where(condition).select(*COORDINATES)
+        broken = broken.join(known, [*COORDINATES], "left_anti")
+    return _first_sent(broken)
 
 
 def unread_records(config: PipelineConfig, zone: ZoneInfo, sent: datetime | None) -> RetentionBlocker | None:
@@ -76,6 +98,26 @@ def in_quarantine(config: PipelineConfig, zone: ZoneInfo, sent: datetime | None)
         sent.astimezone(zone).date() - before,
         f"quarantine holds unresolved records, the first sent at {sent:%Y-%m-%d %H:%M} UTC:"
         " replay or discard them",
+    )
+
+
+def not_in_quarantine(
+    config: PipelineConfig, zone: ZoneInfo, sent: datetime | None
+) -> RetentionBlocker | None:
+    """Return what the records need that break the contract, and that only bronze has.
+
+    Args:
+        config: The pipeline's configuration.
+        zone: The zone in which days end.
+        sent: When the first of them was sent; None if there is none.
+    """
+    if sent is None:
+        return None
+    day = last_event_day(sent, config.decode.max_future, zone)
+    return RetentionBlocker(
+        day,
+        f"records that were sent at {sent:%Y-%m-%d %H:%M} UTC break the contract, and are not in quarantine:"
+        f" {command(config, 'checkpoint reset', '--query speed')} puts them there, if the contract is right",
     )
 
 

@@ -22,6 +22,7 @@ from pipelines.retention.blockers import (
     DaysOfBronze,
     RetentionBlocker,
     in_quarantine,
+    not_in_quarantine,
     rebuild_first,
     uncertified,
     unread_records,
@@ -98,6 +99,16 @@ class RetentionLake(Protocol):
     def first_unresolved(self) -> datetime | None:
         """Return when the first unresolved record of the quarantine was sent; None if there is none."""
 
+    def first_not_quarantined(self, condition: str) -> datetime | None:
+        """Return when the first record was sent that breaks the contract and is not in quarantine.
+
+        Args:
+            condition: The records of bronze that are looked at, in SQL.
+
+        Returns:
+            None if there is none.
+        """
+
     def records_of_days(self) -> Mapping[date, int]:
         """Return how many valid records bronze holds of each event day that can be certified."""
 
@@ -164,6 +175,11 @@ def bronze_removal(lake: RetentionLake, retention: timedelta) -> Removal:
         days = replace(days, late=lake.days_with_later_records())
         needs[-1] = uncertified(config, days, _first_rebuildable(lake), by_age)
         removal = _before(lake, needs, by_age, first_complete)
+    if removal.rows:
+        # Only of those that would go: each of them is decoded.
+        only_here = not_in_quarantine(config, zone, lake.first_not_quarantined(removal.condition))
+        if only_here is not None:
+            removal = _before(lake, [*needs, only_here], by_age, first_complete)
     return removal
 
 

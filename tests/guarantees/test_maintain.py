@@ -20,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pipelines.cli.maintain import summary_of
 from pipelines.contracts.contract import DataContract
+from pipelines.contracts.rules import RowRule
 from pipelines.delta.event_tables import ensure_batch, events_schema
 from pipelines.delta.fenced_commits import replace_days_fenced
 from pipelines.delta.io import by_day_and_key, read, small_rows
@@ -37,11 +38,12 @@ from pipelines.retention.removal_terms import bronze_removal, quarantine_removal
 from pipelines.session_settings import session_settings
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps import speed as speed_layer
+from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.maintain import maintain
 from pipelines.steps.nightly import nightly
 from pipelines.steps.quarantine import discard
 from pipelines.steps.serving import read_serving
-from tests.support.certified_days import certify
+from tests.support.certified_days import certify, rebuild
 from tests.support.consoles import verdict
 from tests.support.delta_rows import rows_in
 from tests.support.lakes import Lake, Record, flight
@@ -233,6 +235,22 @@ def test_upkeep_removes_what_nothing_needs_and_readers_and_streams_find_what_the
     assert (restarted.records, restarted.rows, restarted.duplicates) == (2, 1, 1)
     assert quarantine_removal(SparkRetentionLake(lake.pipeline), MONTH).rows == 0
     assert quarantine_removal(SparkRetentionLake(lake.pipeline), timedelta(seconds=-10)).rows == 1
+
+
+def test_bronze_keeps_what_a_later_contract_refuses_until_it_is_in_quarantine(lake: Lake) -> None:
+    rules = (*lake.contract.row_rules, RowRule("flight", "maximum", 8))
+    strict = lake.variant(contract=replace(lake.contract, row_rules=rules))
+    lake.ingest([on(1, 1), on(1, 9), on(2, 2), on(12, 3)])
+    stream(lake)
+    rebuild(strict, [ONE, TWO])
+    kept = kept_in_bronze(strict)
+    assert "records that were sent at 2013-01-01 12:00 UTC break the contract, and are not in quaran" in kept
+    assert "oncelake checkpoint reset --pipeline flights --query speed puts them there" in kept
+    reset_checkpoint(strict.pipeline, "reset", "speed")
+    stream(strict)
+    assert "quarantine holds unresolved records" in kept_in_bronze(strict)
+    discard(strict.pipeline, "discard", Selection(), dry_run=False)
+    assert bronze_removal(SparkRetentionLake(strict.pipeline), MONTH).rows == 3
 
 
 @pytest.mark.thorough

@@ -42,6 +42,7 @@ class Lake:
     zone: ZoneInfo = ZONE
     unread: datetime | None = None
     unresolved: datetime | None = None
+    not_quarantined: datetime | None = None
     failed: Collection[date] = ()
     late: Collection[date] = ()
     to_publish: Collection[date] = ()
@@ -62,6 +63,10 @@ class Lake:
 
     def first_unresolved(self) -> datetime | None:
         return self.unresolved
+
+    def first_not_quarantined(self, condition: str) -> datetime | None:
+        assert condition == BELOW
+        return self.not_quarantined
 
     def records_of_days(self) -> Mapping[date, int]:
         return dict.fromkeys(DAYS, 5)
@@ -114,6 +119,7 @@ def test_bronze_keeps_what_a_stream_a_replay_or_a_rebuild_needs() -> None:
     for lake, kept_from in (
         (Lake(unread=old), date(2013, 5, 11)),
         (Lake(unresolved=old), date(2013, 5, 2)),
+        (Lake(not_quarantined=old), date(2013, 5, 11)),
         (Lake(failed=[date(2013, 5, 10)]), date(2013, 5, 9)),
         (Lake(late=[date(2013, 5, 10)]), date(2013, 5, 9)),
     ):
