@@ -1,15 +1,17 @@
 """The samples of differences between the layers that audits have kept."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime
 from typing import Any, Generic, Literal, TypeVar, get_args
 
 from pyspark.sql import functions as F
 
+from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import small_rows
 from pipelines.delta.tables import shape
 from pipelines.ledger.ops_tables import LAYER_SAMPLES, SAMPLE
+from pipelines.records.redaction import shown_found
 from pipelines.spark.pipeline import Pipeline
 
 Explanation = Literal["late", "quarantined", "pending", "remembered"]
@@ -102,10 +104,20 @@ def record_samples(pipeline: Pipeline, differences: Mapping[date, LayerDifferenc
 
 
 def samples_of(pipeline: Pipeline, day: date, run_id: str) -> tuple[LayerSample, ...]:
-    """Return the samples that a run has kept of a day, by difference and coordinates."""
+    """Return the samples that a run has kept of a day, by difference and coordinates.
+
+    Of their keys, what today's contract allows to show.
+    """
     if not LAYER_SAMPLES.exists(pipeline):
         return ()
     of_run = (F.col("day") == F.lit(day)) & (F.col("run_id") == run_id)
     columns = ("difference", *shape(SAMPLE).fieldNames())
     rows = LAYER_SAMPLES.rows(pipeline).where(of_run).select(*columns)
-    return tuple(LayerSample(**row) for row in small_rows(rows.orderBy("difference", "batch", "speed")))
+    kept = [LayerSample(**row) for row in small_rows(rows.orderBy("difference", "batch", "speed"))]
+    return tuple(
+        replace(sample, key=[_shown(pipeline.contract, part) for part in sample.key]) for sample in kept
+    )
+
+
+def _shown(contract: DataContract, part: dict[str, str | None]) -> dict[str, str | None]:
+    return {**part, "value": shown_found(contract, part["column"], part["value"])}
