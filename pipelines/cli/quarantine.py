@@ -1,4 +1,4 @@
-"""`oncelake quarantine`: show, replay or discard broken records."""
+"""`oncelake quarantine`: show, replay, discard or reopen broken records."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -67,7 +67,7 @@ def _filters(command: Command) -> Command:
 
 @click.group()
 def quarantine() -> None:
-    """Show, replay or discard records that broke the contract."""
+    """Show, replay or discard records that broke the contract, or reopen discarded ones."""
 
 
 @quarantine.command()
@@ -217,6 +217,23 @@ def discard(everything: bool, dry_run: bool, **options: Any) -> None:
         return {"counts": {"records": step.discard(pipeline, run_id, selection, dry_run=dry_run)}}
 
     run_job(Job("quarantine discard", body), common)
+
+
+@quarantine.command()
+@common_options
+@_filters
+@click.option("--all", "everything", is_flag=True, help="Reopen all discarded records.")
+@_dry_run
+def reopen(everything: bool, dry_run: bool, **options: Any) -> None:
+    """Mark discarded records as unresolved again."""
+    selection, common = _split(options, "discarded")
+    if (selection == Selection("discarded")) != everything:
+        raise click.UsageError("expected either a filter, or --all to reopen all discarded records")
+
+    def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
+        return {"counts": {"records": step.reopen(pipeline, run_id, selection, dry_run=dry_run)}}
+
+    run_job(Job("quarantine reopen", body), common)
 
 
 def _split(options: dict[str, Any], status: str | None) -> tuple[Selection, CommonOptions]:

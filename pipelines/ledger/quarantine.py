@@ -21,6 +21,7 @@ from pipelines.delta.row_changes import update_from
 from pipelines.records.decode import COORDINATES, ERROR, VALID
 from pipelines.records.decoder import ERROR_PARTS
 from pipelines.spark.pipeline import Pipeline
+from pipelines.sql import literal
 
 # A record with the status `open` is unresolved.
 STATUSES: Final = ("open", "replayed", "discarded")
@@ -89,8 +90,22 @@ def update_unresolved(pipeline: Pipeline, chosen: DataFrame, changes: Mapping[st
     Raises:
         InfrastructureError: Others changed the same rows at each try.
     """
+    _update(pipeline, chosen, "open", changes)
+
+
+def reopen_discarded(pipeline: Pipeline, chosen: DataFrame) -> None:
+    """Make the discarded rows whose coordinates are among `chosen` unresolved again.
+
+    Raises:
+        InfrastructureError: Others changed the same rows at each try.
+    """
+    changes: dict[str, str | Column] = {"_status": F.lit("open"), "_tried_at": F.current_timestamp()}
+    _update(pipeline, chosen, "discarded", changes)
+
+
+def _update(pipeline: Pipeline, chosen: DataFrame, status: str, changes: Mapping[str, str | Column]) -> None:
     table = require_table(pipeline, "quarantine")
-    change = update_from(chosen, COORDINATES, "t._status = 'open'", changes)
+    change = update_from(chosen, COORDINATES, f"t._status = {literal(status)}", changes)
     rewrite_rows(pipeline.spark, table, change)
 
 

@@ -1,10 +1,11 @@
-"""Quarantine: count and show records that broke the contract, or give them up."""
+"""Quarantine: count and show records that broke the contract, give them up, or take that back."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
@@ -12,7 +13,7 @@ from pipelines.delta.io import small_rows
 from pipelines.delta.record_tables import require_table
 from pipelines.delta.tables import version
 from pipelines.ledger.leases import lease
-from pipelines.ledger.quarantine import Selection, picked, update_unresolved
+from pipelines.ledger.quarantine import Selection, picked, reopen_discarded, update_unresolved
 from pipelines.records.decode import COORDINATES
 from pipelines.records.redaction import shown_found
 from pipelines.report.model.records import QuarantineExample, QuarantineReason
@@ -141,10 +142,36 @@ def discard(pipeline: Pipeline, run_id: str, selection: Selection, *, dry_run: b
     Returns:
         How many records these are.
     """
+
+    def mark(chosen: DataFrame) -> None:
+        changes = {"_status": F.lit("discarded"), "_tried_at": F.current_timestamp()}
+        update_unresolved(pipeline, chosen, changes)
+
+    return _mark(pipeline, run_id, selection, None if dry_run else mark)
+
+
+def reopen(pipeline: Pipeline, run_id: str, selection: Selection, *, dry_run: bool) -> int:
+    """Make discarded records unresolved again: they count, and are replayed.
+
+    Args:
+        pipeline: The pipeline.
+        run_id: The holder of the lease meanwhile.
+        selection: Which of the discarded records.
+        dry_run: Count, and change nothing.
+
+    Returns:
+        How many records these are.
+    """
+    return _mark(pipeline, run_id, selection, None if dry_run else partial(reopen_discarded, pipeline))
+
+
+def _mark(
+    pipeline: Pipeline, run_id: str, selection: Selection, mark: Callable[[DataFrame], None] | None
+) -> int:
+    """Mark records while no other run is at work; return how many these are, as the table was before."""
     at = version(pipeline.spark, require_table(pipeline, "quarantine"))
     chosen = picked(pipeline, selection, at).select(*COORDINATES).distinct()
-    if not dry_run:
+    if mark is not None:
         with lease(pipeline, run_id):
-            changes = {"_status": F.lit("discarded"), "_tried_at": F.current_timestamp()}
-            update_unresolved(pipeline, chosen, changes)
+            mark(chosen)
     return chosen.count()

@@ -34,7 +34,7 @@ from pipelines.ledger.replayed_records import judge_again
 from pipelines.records.decode import decode
 from pipelines.spark.session import forget_tables
 from pipelines.steps.nightly import nightly
-from pipelines.steps.quarantine import discard, examples, summarise
+from pipelines.steps.quarantine import discard, examples, reopen, summarise
 from pipelines.steps.rebuild import rebuild
 from pipelines.steps.replay_run import Replay, ReplayCounts
 from pipelines.steps.serving import read_serving
@@ -448,7 +448,13 @@ def test_what_is_still_broken_gets_its_new_reason_and_what_is_given_up_stays_awa
     assert [record.value for record in examples(lake.pipeline, UNRESOLVED, 10)] == [b"poison", b"b", b"{}"]
     assert replay(with_contract(lake, small)).counts.rows == 0
     assert streamed_numbers(lake) == [1, 3, 4]
-    assert summarise(lake.pipeline, Selection(status="discarded"))[0].records == 6
+    discarded = Selection(status="discarded")
+    assert summarise(lake.pipeline, discarded)[0].records == 6
+    for dry_run, left in ((True, 6), (False, 4)):
+        assert reopen(lake.pipeline, "run", replace(discarded, partitions=(1,)), dry_run=dry_run) == 2
+        assert sum(group.records for group in summarise(lake.pipeline, discarded)) == left
+    assert replay(with_contract(lake, small)).counts.rows == 1
+    assert streamed_numbers(lake) == [1, 3, 4, 6]
 
 
 @pytest.mark.thorough

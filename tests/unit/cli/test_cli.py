@@ -99,6 +99,7 @@ LOSING = (
             ["quarantine", "discard", "--pipeline", "flights", "--all", "--partition", "0"],
             "expected either a filter, or --all",
         ),
+        (["quarantine", "reopen", "--pipeline", "flights"], "or --all to reopen all discarded records"),
         (["plan", "--pipeline", "flights", "--pipeline", "weather"], "expected the option once, found it 2"),
         (
             ["validate", "--pipeline", "flights", "--date", "2013-01-01", "--date", "2013-01-02"],
