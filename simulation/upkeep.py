@@ -112,9 +112,12 @@ class ModelUpkeep:
         found: list[Quarantined] = self._look("quarantine", lambda: [*self.world.quarantine.values()])
         return min((each.row.record.at for each in found if each.tried_at is None), default=None)
 
-    def first_not_quarantined(self, condition: str) -> datetime | None:
-        """Return None: the stream puts broken records aside before it goes on, by the contract of upkeep."""
+    def first_broken_not_quarantined(self, condition: str) -> datetime | None:
+        """Return None: no contract of the model rejects a record that the stream accepted."""
         return None
+
+    def quarantine_broken(self, condition: str) -> None:
+        """Do nothing: there are no such records."""
 
     def records_of_days(self) -> Mapping[date, int]:
         """Return how many valid records bronze holds of each event day."""

@@ -1,7 +1,7 @@
 """Select rows of the quarantine, and record what became of them.
 
-A replay or a discard changes `_status` and keeps the row; only `forget` and the retention of `maintain`
-delete rows.
+A replay, a discard or a reopening changes `_status` and keeps the row; only `forget` and the retention of
+`maintain` delete rows.
 """
 
 from collections.abc import Mapping
@@ -15,10 +15,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.delta.fenced_commits import rewrite_rows
-from pipelines.delta.io import read
-from pipelines.delta.record_tables import REPLAYED_BY, require_table
+from pipelines.delta.io import append, read
+from pipelines.delta.record_tables import REPLAYED_BY, ensure_quarantine, first_try, require_table
 from pipelines.delta.row_changes import update_from
-from pipelines.records.decode import COORDINATES, ERROR, VALID
+from pipelines.delta.tables import exists
+from pipelines.ledger.decoding import decode_all
+from pipelines.ledger.forgotten import not_emptied
+from pipelines.records.decode import COORDINATES, ERROR, VALID, invalid
 from pipelines.records.decoder import ERROR_PARTS
 from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import literal
@@ -90,23 +93,53 @@ def update_unresolved(pipeline: Pipeline, chosen: DataFrame, changes: Mapping[st
     Raises:
         InfrastructureError: Others changed the same rows at each try.
     """
-    _update(pipeline, chosen, "open", changes)
+    update_rows(pipeline, chosen, changes, before="open")
 
 
-def reopen_discarded(pipeline: Pipeline, chosen: DataFrame) -> None:
-    """Make the discarded rows whose coordinates are among `chosen` unresolved again.
+def update_rows(
+    pipeline: Pipeline, chosen: DataFrame, changes: Mapping[str, str | Column], *, before: str
+) -> None:
+    """Change columns of rows whose coordinates are among `chosen`.
+
+    Args:
+        pipeline: The pipeline.
+        chosen: The coordinates.
+        changes: What the columns become.
+        before: The status that a row must have.
 
     Raises:
         InfrastructureError: Others changed the same rows at each try.
     """
-    changes: dict[str, str | Column] = {"_status": F.lit("open"), "_tried_at": F.current_timestamp()}
-    _update(pipeline, chosen, "discarded", changes)
-
-
-def _update(pipeline: Pipeline, chosen: DataFrame, status: str, changes: Mapping[str, str | Column]) -> None:
     table = require_table(pipeline, "quarantine")
-    change = update_from(chosen, COORDINATES, f"t._status = {literal(status)}", changes)
+    change = update_from(chosen, COORDINATES, f"t._status = {literal(before)}", changes)
     rewrite_rows(pipeline.spark, table, change)
+
+
+def broken_not_quarantined(pipeline: Pipeline, condition: str) -> DataFrame:
+    """Return records of bronze that break the contract and are not in quarantine.
+
+    An earlier contract accepted them when the stream read them; or the stream has not read them yet.
+
+    Args:
+        pipeline: The pipeline.
+        condition: The records of bronze that are looked at, in SQL.
+
+    Returns:
+        The records as `pipelines.records.decode.invalid` gives them.
+    """
+    spark = pipeline.spark
+    records = not_emptied(read(spark, require_table(pipeline, "bronze")).where(condition))
+    broken = invalid(decode_all(pipeline, records), pipeline.contract)
+    if not exists(spark, table := pipeline.table("quarantine")):
+        return broken
+    known = read(spark, table).where(condition).select(*COORDINATES)
+    return broken.join(known, [*COORDINATES], "left_anti")
+
+
+def quarantine_broken(pipeline: Pipeline, condition: str) -> None:
+    """Append what `broken_not_quarantined` returns to the quarantine, unresolved, as one commit."""
+    ensure_quarantine(pipeline)
+    append(first_try(broken_not_quarantined(pipeline, condition)), pipeline.table("quarantine"))
 
 
 def mark_broken(pipeline: Pipeline, records: DataFrame) -> None:

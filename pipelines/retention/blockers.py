@@ -18,9 +18,9 @@ from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.bronze_verdicts import compared, own_verdicts
 from pipelines.ledger.certifications import Verdict, history
 from pipelines.ledger.decoding import decode_all
-from pipelines.ledger.forgotten import not_emptied
+from pipelines.ledger.quarantine import broken_not_quarantined
 from pipelines.ledger.retention_properties import last_event_day
-from pipelines.records.decode import COORDINATES, EVENT_DATE, VALID
+from pipelines.records.decode import EVENT_DATE, VALID
 from pipelines.records.send_time import sent_at
 from pipelines.spark.pipeline import Pipeline
 
@@ -46,10 +46,8 @@ def first_unresolved(pipeline: Pipeline) -> datetime | None:
     return _first_sent(read(pipeline.spark, table).where("_status = 'open'"))
 
 
-def first_not_quarantined(pipeline: Pipeline, condition: str) -> datetime | None:
+def first_broken_not_quarantined(pipeline: Pipeline, condition: str) -> datetime | None:
     """Return when the first record was sent that breaks the contract and is not in quarantine.
-
-    The stream did not put it there if it read the record by an earlier contract, which accepted it.
 
     Args:
         pipeline: The pipeline.
@@ -58,13 +56,7 @@ def first_not_quarantined(pipeline: Pipeline, condition: str) -> datetime | None
     Returns:
         None if there is none.
     """
-    spark, quarantine = pipeline.spark, pipeline.table("quarantine")
-    records = read(spark, pipeline.table("bronze")).where(condition)
-    broken = decode_all(pipeline, not_emptied(records)).where(~F.col(VALID))
-    if exists(spark, quarantine):
-        known = read(spark, quarantine).where(condition).select(*COORDINATES)
-        broken = broken.join(known, [*COORDINATES], "left_anti")
-    return _first_sent(broken)
+    return _first_sent(broken_not_quarantined(pipeline, condition))
 
 
 def unread_records(config: PipelineConfig, zone: ZoneInfo, sent: datetime | None) -> RetentionBlocker | None:
@@ -101,10 +93,10 @@ def in_quarantine(config: PipelineConfig, zone: ZoneInfo, sent: datetime | None)
     )
 
 
-def not_in_quarantine(
+def broken_not_in_quarantine(
     config: PipelineConfig, zone: ZoneInfo, sent: datetime | None
 ) -> RetentionBlocker | None:
-    """Return what the records need that break the contract, and that only bronze has.
+    """Return what the records need that break the contract, and that an earlier contract accepted.
 
     Args:
         config: The pipeline's configuration.
@@ -113,11 +105,10 @@ def not_in_quarantine(
     """
     if sent is None:
         return None
-    day = last_event_day(sent, config.decode.max_future, zone)
     return RetentionBlocker(
-        day,
-        f"records that were sent at {sent:%Y-%m-%d %H:%M} UTC break the contract, and are not in quarantine:"
-        f" {command(config, 'checkpoint reset', '--query speed')} puts them there, if the contract is right",
+        last_event_day(sent, config.decode.max_future, zone),
+        f"records that were sent at {sent:%Y-%m-%d %H:%M} UTC break the contract, and an earlier contract"
+        " accepted them: maintain puts them in quarantine; replay or discard them",
     )
 
 

@@ -20,7 +20,7 @@ from pipelines.publishing.published_days import may_wait
 from pipelines.records.send_time import sent_by
 from pipelines.retention.blockers import (
     days_with_later_records,
-    first_not_quarantined,
+    first_broken_not_quarantined,
     first_unread,
     first_unresolved,
     records_of_days,
@@ -84,9 +84,9 @@ class SparkRetentionLake:
         """Return when the first unresolved record of the quarantine was sent; None if there is none."""
         return first_unresolved(self.pipeline)
 
-    def first_not_quarantined(self, condition: str) -> datetime | None:
+    def first_broken_not_quarantined(self, condition: str) -> datetime | None:
         """Return when the first record was sent that breaks the contract and is not in quarantine."""
-        return first_not_quarantined(self.pipeline, condition)
+        return first_broken_not_quarantined(self.pipeline, condition)
 
     def records_of_days(self) -> Mapping[date, int]:
         """Return how many valid records bronze holds of each event day that can be certified."""

@@ -21,8 +21,8 @@ from pipelines.ledger.retention_properties import first_day_by_age, first_moment
 from pipelines.retention.blockers import (
     DaysOfBronze,
     RetentionBlocker,
+    broken_not_in_quarantine,
     in_quarantine,
-    not_in_quarantine,
     rebuild_first,
     uncertified,
     unread_records,
@@ -62,6 +62,8 @@ class Removal:
         kept_from: Of bronze and the speed layer, the first day that stays, if any rows go.
         sent_before: Of bronze, the moment before which the records were sent that go.
         days: Of the speed layer, how many certified days the rows that go are of.
+        to_quarantine: Of bronze, the records of which those that break the contract must be put in
+            quarantine first, in SQL; None if none must.
     """
 
     rows: int = 0
@@ -71,6 +73,7 @@ class Removal:
     kept_from: date | None = None
     sent_before: datetime | None = None
     days: int = 0
+    to_quarantine: str | None = None
 
 
 class RetentionLake(Protocol):
@@ -99,7 +102,7 @@ class RetentionLake(Protocol):
     def first_unresolved(self) -> datetime | None:
         """Return when the first unresolved record of the quarantine was sent; None if there is none."""
 
-    def first_not_quarantined(self, condition: str) -> datetime | None:
+    def first_broken_not_quarantined(self, condition: str) -> datetime | None:
         """Return when the first record was sent that breaks the contract and is not in quarantine.
 
         Args:
@@ -177,9 +180,11 @@ def bronze_removal(lake: RetentionLake, retention: timedelta) -> Removal:
         removal = _before(lake, needs, by_age, first_complete)
     if removal.rows:
         # Only of those that would go: each of them is decoded.
-        only_here = not_in_quarantine(config, zone, lake.first_not_quarantined(removal.condition))
-        if only_here is not None:
-            removal = _before(lake, [*needs, only_here], by_age, first_complete)
+        condition = removal.condition
+        broken = broken_not_in_quarantine(config, zone, lake.first_broken_not_quarantined(condition))
+        if broken is not None:
+            removal = _before(lake, [*needs, broken], by_age, first_complete)
+            return replace(removal, to_quarantine=condition)
     return removal
 
 

@@ -139,6 +139,13 @@ class UpkeepLake(RetentionLake, Protocol):
             LeaseHeld: A backfill is at work.
         """
 
+    def quarantine_broken(self, condition: str) -> None:
+        """Put records of bronze that break the contract in quarantine, if they are not there.
+
+        Args:
+            condition: The records that are looked at, in SQL.
+        """
+
     def stamp(self, what: str) -> Stamp:
         """Return what the run's next commit carries."""
 
@@ -224,6 +231,9 @@ def _remove_from_bronze(lake: UpkeepLake, retention: timedelta) -> Removal:
         with lake.hold_backfills() as backfills:
             # What a backfill has brought before is looked at, too, and afterwards none brings any.
             removal = bronze_removal(lake, retention)
+            if removal.to_quarantine is not None:
+                lake.require_lease()
+                lake.quarantine_broken(removal.to_quarantine)
             if removal.rows:
                 # What bronze has lost could not be told apart from what goes now.
                 if not lake.require_known_offsets():

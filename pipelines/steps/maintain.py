@@ -33,6 +33,7 @@ from pipelines.ledger.certifications import certified
 from pipelines.ledger.index_folding import fold_index
 from pipelines.ledger.leases import Lease, backfill_lease, lease
 from pipelines.ledger.ops_tables import BRONZE_INDEX, OPS_TABLES, rows_of
+from pipelines.ledger.quarantine import quarantine_broken
 from pipelines.nightly.recovery import back_to_certified, holds_certified
 from pipelines.publishing.micro_batch import source_positions
 from pipelines.publishing.published_days import Settled, TopicOfAnotherTable, may_wait, settled_so_far
@@ -145,6 +146,10 @@ class _Work(SparkRetentionLake):
     def hold_backfills(self) -> AbstractContextManager[Lease]:
         """Hold the lease of backfills, and claim bronze for its epoch; see `UpkeepLake`."""
         return backfill_lease(self.pipeline, self._held.run_id)
+
+    def quarantine_broken(self, condition: str) -> None:
+        """Put records of bronze that break the contract in quarantine, if they are not there."""
+        quarantine_broken(self.pipeline, condition)
 
     def stamp(self, what: str) -> Stamp:
         """Return what the run's next commit carries."""

@@ -1,11 +1,11 @@
 """Quarantine: count and show records that broke the contract, give them up, or take that back."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import partial
+from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
@@ -13,12 +13,15 @@ from pipelines.delta.io import small_rows
 from pipelines.delta.record_tables import require_table
 from pipelines.delta.tables import version
 from pipelines.ledger.leases import lease
-from pipelines.ledger.quarantine import Selection, picked, reopen_discarded, update_unresolved
+from pipelines.ledger.quarantine import Selection, picked, update_rows
 from pipelines.records.decode import COORDINATES
 from pipelines.records.redaction import shown_found
 from pipelines.report.model.records import QuarantineExample, QuarantineReason
 from pipelines.report.queries.profile import quarantine_reasons
 from pipelines.spark.pipeline import Pipeline
+
+_BEFORE: Final = {"discarded": "open", "open": "discarded"}
+"""The status of rows that a person gives another one, by that."""
 
 
 @dataclass(frozen=True)
@@ -142,16 +145,11 @@ def discard(pipeline: Pipeline, run_id: str, selection: Selection, *, dry_run: b
     Returns:
         How many records these are.
     """
-
-    def mark(chosen: DataFrame) -> None:
-        changes = {"_status": F.lit("discarded"), "_tried_at": F.current_timestamp()}
-        update_unresolved(pipeline, chosen, changes)
-
-    return _mark(pipeline, run_id, selection, None if dry_run else mark)
+    return _mark(pipeline, run_id, selection, "discarded", dry_run=dry_run)
 
 
 def reopen(pipeline: Pipeline, run_id: str, selection: Selection, *, dry_run: bool) -> int:
-    """Make discarded records unresolved again: they count, and are replayed.
+    """Make discarded records unresolved again, so that the next replay decodes them.
 
     Args:
         pipeline: The pipeline.
@@ -162,16 +160,14 @@ def reopen(pipeline: Pipeline, run_id: str, selection: Selection, *, dry_run: bo
     Returns:
         How many records these are.
     """
-    return _mark(pipeline, run_id, selection, None if dry_run else partial(reopen_discarded, pipeline))
+    return _mark(pipeline, run_id, selection, "open", dry_run=dry_run)
 
 
-def _mark(
-    pipeline: Pipeline, run_id: str, selection: Selection, mark: Callable[[DataFrame], None] | None
-) -> int:
-    """Mark records while no other run is at work; return how many these are, as the table was before."""
+def _mark(pipeline: Pipeline, run_id: str, selection: Selection, status: str, *, dry_run: bool) -> int:
     at = version(pipeline.spark, require_table(pipeline, "quarantine"))
     chosen = picked(pipeline, selection, at).select(*COORDINATES).distinct()
-    if mark is not None:
+    if not dry_run:
+        changes = {"_status": F.lit(status), "_tried_at": F.current_timestamp()}
         with lease(pipeline, run_id):
-            mark(chosen)
+            update_rows(pipeline, chosen, changes, before=_BEFORE[status])
     return chosen.count()

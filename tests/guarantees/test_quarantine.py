@@ -431,7 +431,7 @@ def test_a_certified_day_that_fails_its_rebuild_does_not_hold_up_the_others(
     assert [row["_event_date"] for row in far.collect()] == [three]
 
 
-def test_what_is_still_broken_gets_its_new_reason_and_what_is_given_up_stays_away(
+def test_what_is_still_broken_gets_its_new_reason_and_what_is_given_up_stays_away_until_it_is_reopened(
     lake: Lake, small: DataContract
 ) -> None:
     stricter = replace(small, version="2.0.0", row_rules=(RowRule("carrier", "values", ("XX",)),))

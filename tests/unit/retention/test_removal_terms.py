@@ -64,7 +64,7 @@ class Lake:
     def first_unresolved(self) -> datetime | None:
         return self.unresolved
 
-    def first_not_quarantined(self, condition: str) -> datetime | None:
+    def first_broken_not_quarantined(self, condition: str) -> datetime | None:
         assert condition == BELOW
         return self.not_quarantined
 
@@ -124,6 +124,7 @@ def test_bronze_keeps_what_a_stream_a_replay_or_a_rebuild_needs() -> None:
         (Lake(late=[date(2013, 5, 10)]), date(2013, 5, 9)),
     ):
         removal = bronze_removal(lake, MONTH)
+        assert removal.to_quarantine == (BELOW if lake.not_quarantined else None)
         assert [need.day for need in removal.needs] == [kept_from]
         assert removal.kept_from == kept_from
 
