@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from pipelines.audit import recount
 from pipelines.audit.layer_comparison import ComparisonLimits, Layers, layer_differences
-from pipelines.audit.recount import BronzeFacts, LayerDay
+from pipelines.audit.recount import BatchDay, BronzeFacts
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.event_days import Span, around
 from pipelines.delta.event_tables import by_clock_since, events_schema
@@ -22,7 +22,7 @@ from pipelines.delta.tables import conform, exists, shape, small_frame
 from pipelines.kafka.known_gaps import known_missing
 from pipelines.ledger.bronze_index import BronzeSlice
 from pipelines.ledger.decoding import decode_all
-from pipelines.ledger.forgotten import records_in
+from pipelines.ledger.forgotten import bronze_record_counts
 from pipelines.ledger.layer_samples import LayerDifference
 from pipelines.ledger.offset_ranges import PartitionOffsets
 from pipelines.ledger.retention_properties import speed_from
@@ -79,14 +79,14 @@ class AuditedDays:
         return recount.bronze_facts(self.records, self.pipeline.contract, self.span, counted, examples)
 
     @cached_property
-    def layer(self) -> dict[date, LayerDay]:
+    def layer(self) -> dict[date, BatchDay]:
         """What the batch layer holds."""
-        return {day: self._neighbours.get(day, LayerDay()) for day in self.span.days}
+        return {day: self._facts_by_day.get(day, BatchDay()) for day in self.span.days}
 
     @cached_property
-    def _neighbours(self) -> dict[date, LayerDay]:
-        """What it holds of the days and of their neighbours, without days of which it has no row."""
-        return recount.layer_facts(self._neighbour_rows, self.pipeline.contract)
+    def _facts_by_day(self) -> dict[date, BatchDay]:
+        """What the batch layer holds of the days and their neighbours; days without rows are left out."""
+        return recount.batch_facts(self._neighbour_rows, self.pipeline.contract)
 
     @cached_property
     def duplicate_keys(self) -> dict[date, int]:
@@ -96,7 +96,7 @@ class AuditedDays:
     @cached_property
     def records_in_table(self) -> int:
         """The records of bronze that were not forgotten, by what the table itself says."""
-        records, emptied = records_in(self.pipeline, self.pieces.index.version)
+        records, emptied = bronze_record_counts(self.pipeline, self.pieces.index.version)
         return records - emptied
 
     @cached_property
@@ -214,8 +214,8 @@ class AuditedDays:
             return []
         horizon, contract = self.pipeline.horizon, self.pipeline.contract
         near = around(self._days_of_speed, horizon)
-        speed = recount.row_sums(self._speed.where(on_days(near)), contract)
-        batch = {day: (facts.rows, facts.keys) for day, facts in self._neighbours.items()}
+        speed = recount.key_sums(self._speed.where(on_days(near)), contract)
+        batch = {day: (facts.rows, facts.key_sum) for day, facts in self._facts_by_day.items()}
         other = {day for day in near if speed.get(day) != batch.get(day) or day in self.duplicate_keys}
         return [day for day in self._days_of_speed if other & {*around([day], horizon)}]
 

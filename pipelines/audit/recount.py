@@ -75,20 +75,20 @@ class BronzeFacts:
 
 
 @dataclass(frozen=True)
-class LayerDay:
+class BatchDay:
     """What the batch layer holds of one event day.
 
     Attributes:
-        rows: Its rows.
-        misplaced: Rows of another day.
+        rows: How many rows it has.
+        misplaced: How many of them have an event time of another day.
         checksum: The sum of hashes of their coordinates and content.
-        keys: The sum of hashes of their keys and coordinates, as `row_sums` has it.
+        key_sum: The sum of hashes of their keys and coordinates, as `key_sums` has it.
     """
 
     rows: int = 0
     misplaced: int = 0
     checksum: int = 0
-    keys: int = 0
+    key_sum: int = 0
 
 
 def audit_columns(rows: DataFrame, contract: DataContract) -> DataFrame:
@@ -191,7 +191,7 @@ def _winning(events: DataFrame, contract: DataContract, span: Span) -> DataFrame
     return winners.select("_best.*", "_conflict")
 
 
-def layer_facts(rows: DataFrame, contract: DataContract) -> dict[date, LayerDay]:
+def batch_facts(rows: DataFrame, contract: DataContract) -> dict[date, BatchDay]:
     """Count what the batch layer holds, by event day.
 
     Args:
@@ -203,15 +203,15 @@ def layer_facts(rows: DataFrame, contract: DataContract) -> dict[date, LayerDay]
         F.count(F.lit(1)).alias("rows"),
         F.count_if(true_day != F.col(EVENT_DATE)).alias("misplaced"),
         _checksum(F.col(_PAYLOAD)).alias("checksum"),
-        _key_sum(contract).alias("keys"),
+        _key_sum(contract).alias("key_sum"),
     )
     return {
-        row[EVENT_DATE]: LayerDay(row["rows"], row["misplaced"], int(row["checksum"]), int(row["keys"]))
+        row[EVENT_DATE]: BatchDay(row["rows"], row["misplaced"], int(row["checksum"]), int(row["key_sum"]))
         for row in small_rows(by_day)
     }
 
 
-def row_sums(rows: DataFrame, contract: DataContract) -> dict[date, tuple[int, int]]:
+def key_sums(rows: DataFrame, contract: DataContract) -> dict[date, tuple[int, int]]:
     """Count rows, and add up hashes of their keys and coordinates, by event day.
 
     Layers with equal sums of a day hold the same keys of the same records there, but by a chance of one in

@@ -29,7 +29,7 @@ def newest_snapshot(spark: SparkSession, path: str) -> Any:
     """Return Delta's `Snapshot` of a table as it is now; its version is -1 where there is no table."""
     jvm: Any = spark.sparkContext._jvm
     none = jvm.scala.Option.empty()
-    # Scala's default arguments, which Java has to name.
+    # Py4J knows no default arguments; these are Delta's.
     return delta_log(spark, path).update(False, none, none)
 
 

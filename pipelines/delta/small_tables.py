@@ -20,8 +20,8 @@ from pipelines.delta.log import newest_snapshot, rows_of_files, snapshot_at
 from pipelines.delta.log_follower import LogFollower
 
 _MOST_FILES: Final = 500
-_FEW_FILES: Final = 8
-_FEW_BYTES: Final = 4 * 1024 * 1024
+_ONE_TASK_FILES: Final = 8
+_ONE_TASK_BYTES: Final = 4 * 1024 * 1024
 # Of a list Delta skips no file by its statistics.
 _MOST_BYTES: Final = 64 * 1024 * 1024
 # A record takes more, compressed with others.
@@ -74,8 +74,10 @@ def _read_remembered(spark: SparkSession, table: str, at: int) -> DataFrame:
 
 def _rows(spark: SparkSession, table: str, snapshot: Any, files: _Files) -> DataFrame:
     rows = rows_of_files(spark, table, snapshot, [file.action for file in files.values()])
-    # One task reads them sooner than several could be joined by a shuffle.
-    is_for_one_task = len(files) <= _FEW_FILES and sum(file.size for file in files.values()) <= _FEW_BYTES
+    # For so few bytes a shuffle costs more than parallel reading saves.
+    is_for_one_task = (
+        len(files) <= _ONE_TASK_FILES and sum(file.size for file in files.values()) <= _ONE_TASK_BYTES
+    )
     return rows.coalesce(1) if is_for_one_task else rows
 
 

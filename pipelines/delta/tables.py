@@ -29,7 +29,7 @@ _NO_TABLE: Final = "DELTA_TABLE_NOT_FOUND"
 
 @cache
 def shape(ddl: str) -> StructType:
-    """Return the schema that a list of columns in SQL stands for."""
+    """Return the schema that a list of columns in SQL stands for; callers share it, so do not change it."""
     return cast(StructType, DataType.fromDDL(ddl))
 
 
@@ -134,9 +134,10 @@ def _ensure(wanted: _Wanted) -> None:
 
 
 def _evolve(spark: SparkSession, path: str, schema: StructType) -> None:
+    # Of a table that was moved aside just now there is none.
     in_log = newest_snapshot(spark, path).metadata().schemaString()
-    if StructType.fromJson(json.loads(in_log)) == schema:
-        # As nearly always, and then Spark need not plan to read the table.
+    if in_log is not None and StructType.fromJson(json.loads(in_log)) == schema:
+        # As nearly always. No query of the table has to be planned then.
         return
     table_schema = DeltaTable.forPath(spark, path).toDF().schema
     statements = alterations(table_schema, schema)

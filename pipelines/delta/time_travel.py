@@ -17,6 +17,7 @@ _GONE: Final = {
     "DELTA_TRUNCATED_TRANSACTION_LOG",
     "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION",
 }
+_MOST_GONE: Final = 3
 
 
 def read_kept(spark: SparkSession, table: str, at: int, days: Sequence[date] = ()) -> DataFrame | None:
@@ -64,20 +65,22 @@ def commit_hash(spark: SparkSession, table: str, at: int) -> str | None:
 def commit_hashes(spark: SparkSession, table: str, versions: Collection[int]) -> dict[int, str]:
     """Return what `commit_hash` says of some versions, without those that the log no longer has.
 
-    Delta deletes the oldest commits first, so none is looked for before one that is gone. To list the log
-    would cost as much as ingest has made commits since.
+    Delta deletes the oldest commits first, so none is looked for below three that are gone. The log is not
+    listed: that of bronze has a file for each micro-batch.
 
     Args:
         spark: The session.
         table: The path of a Delta table.
         versions: The versions that commits made, none above that of the table.
     """
-    hashes = dict[int, str]()
+    hashes, gone = dict[int, str](), 0
     for at in sorted(versions, reverse=True):
         found = commit_hash(spark, table, at)
-        if found is None:
+        if found is not None:
+            hashes[at], gone = found, 0
+        # One of them may have been lost by accident.
+        elif (gone := gone + 1) == _MOST_GONE:
             break
-        hashes[at] = found
     return hashes
 
 

@@ -135,7 +135,7 @@ def expectation_checks(
     """Validate the rows of some days against the pipeline's suites.
 
     Args:
-        rows: Rows of the batch layer of these days, best cached.
+        rows: Rows of the batch layer of these days.
         pipeline: The pipeline's name, after which suites and checkpoints are called.
         contract: The rules, and the expectations that people wrote.
         days: The days that get a verdict each. Of a day without rows only figures are asked.
@@ -149,7 +149,14 @@ def expectation_checks(
 
     def ask_rows(some: Sequence[date], expectations: Sequence[Json], brief: bool) -> list[Json]:
         frame = with_key_columns(rows, contract).where(on_days(some))
-        return checkpoints.run("rows", frame, expectations, brief=brief)
+        if brief:
+            return checkpoints.run("rows", frame, expectations, brief=True)
+        # Each of them reads the rows.
+        frame.persist()
+        try:
+            return checkpoints.run("rows", frame, expectations, brief=False)
+        finally:
+            frame.unpersist()
 
     def ask_days(some: Sequence[date], expectations: Sequence[Json], brief: bool) -> list[Json]:
         frame = pd.DataFrame([numbers[day] for day in some])
@@ -187,7 +194,7 @@ class _Checkpoints:
         self.pipeline = pipeline
         self.full = {"result_format": "SUMMARY", "partial_unexpected_count": examples}
         self.context = in_memory()
-        # It would keep all columns of all days in memory, and never let them go, to read few of them.
+        # By default it persists all columns of all days, and never unpersists them.
         rows = self.context.data_sources.add_spark("spark", persist=False).add_dataframe_asset("rows")
         days = self.context.data_sources.add_pandas("pandas").add_dataframe_asset("days")
         self.batches = {

@@ -34,7 +34,7 @@ from pipelines.ledger.bronze_state import (
     was_cut,
 )
 from pipelines.ledger.decoding import decode_all, decoding_key_of_bronze
-from pipelines.ledger.forgotten import is_emptied, records_in, with_event_time
+from pipelines.ledger.forgotten import bronze_record_counts, is_emptied, with_event_time
 from pipelines.ledger.index_making import make_index
 from pipelines.ledger.leases import Lease
 from pipelines.ledger.ops_tables import BRONZE_INDEX
@@ -295,7 +295,7 @@ class _IndexBuild:
 
     def in_bronze(self) -> tuple[int, int]:
         """Return how many records bronze has, and how many of them were emptied."""
-        return records_in(self.pipeline, self.version)
+        return bronze_record_counts(self.pipeline, self.version)
 
     def require_known_offsets(self) -> None:
         """Make sure that bronze has every offset that the index knows."""
@@ -324,7 +324,7 @@ class _IndexBuild:
         }
         # What only folded rows have is empty.
         common |= dict.fromkeys({*of_index.names} - {*common, *rows.columns})
-        # As texts: each column that Python makes asks Java several times.
+        # As SQL: each `Column` takes several calls of Java.
         values = {
             name: f"CAST({'NULL' if value is None else literal(value)} AS"
             f" {of_index[name].dataType.simpleString()}) AS {name}"

@@ -50,7 +50,7 @@ def own_verdicts(pipeline: Pipeline, ledger: Sequence[Verdict], index: BronzeInd
     """
     named = [v for v in of_bronze(ledger, index.bronze_id) if v.bronze_version <= index.version]
     versions = {v.bronze_version for v in named if v.bronze_commit}
-    hashes = commit_hashes(pipeline.spark, pipeline.table("bronze"), versions) if versions else {}
+    hashes = commit_hashes(pipeline.spark, pipeline.table("bronze"), versions)
     return [v for v in named if v.bronze_commit in {None, hashes.get(v.bronze_version, v.bronze_commit)}]
 
 

@@ -57,14 +57,11 @@ def emptied_of(bronze: DataFrame) -> DataFrame:
     return bronze.where(f"{FORGOTTEN}.at IS NOT NULL" if FORGOTTEN in bronze.columns else "false")
 
 
-def records_in(pipeline: Pipeline, at: int) -> tuple[int, int]:
-    """Return how many records bronze has at a version, and how many of them were emptied.
-
-    By its files, not by its index.
-    """
+def bronze_record_counts(pipeline: Pipeline, at: int) -> tuple[int, int]:
+    """Count the records of bronze at a version, and those of them that were emptied, without its index."""
     bronze = read_small(pipeline.spark, pipeline.table("bronze"), at)
     if most_records(pipeline.spark, pipeline.table("bronze")) is None:
-        # By Delta's statistics, and by the few files that have an emptied record.
+        # Delta counts a large table by statistics, and skips files without an emptied record.
         return bronze.count(), emptied_of(bronze).count()
     emptied = F.count_if(F.expr(is_emptied(bronze)))
     (row,) = small_rows(bronze.agg(F.count(F.lit(1)).alias("records"), emptied.alias("emptied")))

@@ -106,7 +106,7 @@ def record_samples(pipeline: Pipeline, differences: Mapping[date, LayerDifferenc
 def samples_of(pipeline: Pipeline, day: date, run_id: str) -> tuple[LayerSample, ...]:
     """Return the samples that a run has kept of a day, by difference and coordinates.
 
-    Of their keys, what today's contract allows to show.
+    A value that the current contract hides is None.
     """
     if not LAYER_SAMPLES.exists(pipeline):
         return ()

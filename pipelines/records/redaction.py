@@ -48,7 +48,7 @@ def shown_value(contract: DataContract, column: str, value: str | None = None) -
 
 
 def shown_found(contract: DataContract, column: str | None, found: str | None) -> str | None:
-    """Return what may be shown of a value that the quarantine names; None if nothing may be.
+    """Return what may be shown of a value that the quarantine or a sample has; None if nothing may be.
 
     The contract may call a column personal that an earlier one, by which the row was written, did not; or
     hide a value of which that one showed the fingerprint.

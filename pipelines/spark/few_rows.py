@@ -32,13 +32,13 @@ def sized_for(pipeline: Pipeline, rows: int | None) -> AbstractContextManager[No
     """
     if rows is None or rows > MOST_ROWS:
         return nullcontext()
-    given = {*pipeline.config.spark.conf, *_given(pipeline.spark.sparkContext)}
+    given = {*pipeline.config.spark.conf, *_application_settings(pipeline.spark.sparkContext)}
     return session_settings(pipeline.spark, few_rows(given))
 
 
 @lru_cache(maxsize=1)
-def _given(context: SparkContext) -> frozenset[str]:
-    """Return the names of what an application was started with, for which Spark copies all of it."""
+def _application_settings(context: SparkContext) -> frozenset[str]:
+    """Return the names of an application's settings; kept, since `getConf` copies all of them."""
     return frozenset(key for key, _ in context.getConf().getAll())
 
 

@@ -11,7 +11,7 @@ from pipelines.errors import InfrastructureError
 
 
 @lru_cache(maxsize=1)
-def _settings(context: SparkContext) -> Any:
+def _configuration(context: SparkContext) -> Any:
     """Return Hadoop's `Configuration` of an application."""
     return context._jsc.hadoopConfiguration()
 
@@ -34,7 +34,7 @@ class HadoopFile:
         self._spark = spark
         self._jvm = jvm
         self.path = jvm.org.apache.hadoop.fs.Path(path) if isinstance(path, str) else path
-        self._system = self.path.getFileSystem(_settings(spark.sparkContext))
+        self._system = self.path.getFileSystem(_configuration(spark.sparkContext))
 
     @classmethod
     def of_url(cls, spark: SparkSession, url: str, table: str | None = None) -> "HadoopFile":
@@ -107,7 +107,7 @@ class HadoopFile:
         unfinished = HadoopFile(self._spark, to.path.suffix(f".{uuid.uuid4().hex}.copy"))
         self._jvm.org.apache.hadoop.fs.FileUtil.copy(
             *(self._system, self.path, unfinished._system, unfinished.path),
-            *(False, True, _settings(self._spark.sparkContext)),
+            *(False, True, _configuration(self._spark.sparkContext)),
         )
         if not unfinished.rename(to.path.toString()):
             unfinished.delete()

@@ -164,11 +164,11 @@ def spark_session(config: PipelineConfig, job: str, *, verbose: bool = False) ->
 
 
 class _KnownClass(JavaClass):  # type: ignore[misc]  # Py4J has no types
-    """A class of Java that asks only once whether a method is one of its own."""
+    """A class of Java that looks each of its methods up once."""
 
     def __getattr__(self, name: str) -> Any:
         member = super().__getattr__(name)
-        # A field would keep the value that it has now.
+        # The value of a static field may change.
         if isinstance(member, JavaMember):
             setattr(self, name, member)
         return member
@@ -304,6 +304,7 @@ def _require_classes(session: SparkSession) -> None:
         "io/delta/sql/DeltaSparkSessionExtension.class",
         "org/apache/spark/sql/kafka010/KafkaSourceProvider.class",
         *jar_classes().values(),
+        "oncelake/files/ListedFiles.class",
         "oncelake/rack/RackProvider.class",
         "oncelake/publish/KafkaPartition.class",
     ):

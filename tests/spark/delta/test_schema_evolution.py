@@ -160,7 +160,7 @@ def test_of_two_that_add_the_same_columns_at_once_both_go_on(spark: SparkSession
 
     with armed(Point.COLUMNS_COMPARED, the_other_first):
         ensure_table(spark, table, shape("a int, b string"))
-    # The first has compared, then the other; once more the first has found nothing to add.
+    # On its second try the first finds equal columns and compares nothing.
     assert columns == [["a"], ["a"]]
     assert read(spark, table).columns == ["a", "b"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.audit.audited_days import AuditedDays
 from pipelines.audit.integrity_checks import INTEGRITY_CHECKS, IntegrityCheck, fail_together
-from pipelines.audit.recount import BronzeDay, BronzeFacts, LayerDay
+from pipelines.audit.recount import BatchDay, BronzeDay, BronzeFacts
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import Span
@@ -38,7 +38,7 @@ def audited(contract: DataContract, differences: Mapping[date, LayerDifference])
         pipeline=SimpleNamespace(config=config, contract=replace(contract, max_conflicts=0.1)),
         span=Span([DAY], [DAY], 1),
         bronze=BronzeFacts(20, 2, 2, {DAY: facts}),
-        layer={DAY: LayerDay(rows=7, misplaced=2, checksum=4)},
+        layer={DAY: BatchDay(rows=7, misplaced=2, checksum=4)},
         duplicate_keys={DAY: 2},
         offsets=[_WITH_GAPS],
         records_in_table=3,

@@ -26,7 +26,7 @@ import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractPartialFunction;
 
 /**
- * Files of a version of a table, of which those of some partitions are chosen without a query.
+ * Files of a version of a table, chosen by partition without a query.
  *
  * <p>Delta chooses them by a query of its own, which takes longer to be planned than a small table to be read.
  */
@@ -60,7 +60,7 @@ public final class ListedFiles extends TahoeBatchFileIndex {
     StructType columns = partitionSchema();
     Optional<Expression> condition =
         CollectionConverters.asJava(partitionFilters).stream()
-            .map(filter -> filter.transform(new OfPartition(columns)))
+            .map(filter -> filter.transform(new PartitionOrdinals(columns)))
             .reduce(And::new);
     if (condition.isEmpty()) {
       return addFiles();
@@ -78,11 +78,11 @@ public final class ListedFiles extends TahoeBatchFileIndex {
     return List$.MODULE$.from(CollectionConverters.asScala(files));
   }
 
-  /** Puts the place of a partition column among all in place of its name, as Spark does for its own tables. */
-  private static final class OfPartition extends AbstractPartialFunction<Expression, Expression> {
+  /** Replaces each partition column by a reference to its ordinal, as Spark does for its own tables. */
+  private static final class PartitionOrdinals extends AbstractPartialFunction<Expression, Expression> {
     private final StructType columns;
 
-    OfPartition(StructType columns) {
+    PartitionOrdinals(StructType columns) {
       this.columns = columns;
     }
 
@@ -94,12 +94,12 @@ public final class ListedFiles extends TahoeBatchFileIndex {
     @Override
     public Expression apply(Expression expression) {
       String name = ((Attribute) expression).name();
-      int place = 0;
+      int ordinal = 0;
       for (StructField column : columns.fields()) {
         if (column.name().equalsIgnoreCase(name)) {
-          return new BoundReference(place, column.dataType(), true);
+          return new BoundReference(ordinal, column.dataType(), true);
         }
-        place++;
+        ordinal++;
       }
       throw new IllegalArgumentException(name + ": no partition column; expected one of " + columns.simpleString());
     }
