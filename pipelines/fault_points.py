@@ -70,6 +70,8 @@ class Point(StrEnum):
     ROWS_DELETED = "rows deleted"
     """The quarantine, or the speed layer after it, has lost its rows of what is forgotten."""
 
+    SLOTS_FENCED = "slots fenced"
+    """A run of publish_stream has taken its slots, and their progress does not name it yet."""
     PROGRESS_AGREES = "progress agrees"
     """A run of publish_stream has its slots, whose progress agrees with its checkpoint; nothing is sent."""
     BATCH_SETTLED = "batch settled"

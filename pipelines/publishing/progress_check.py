@@ -7,9 +7,12 @@ from functools import partial
 from typing import Final, Protocol
 from uuid import uuid4
 
+from confluent_kafka import KafkaError, KafkaException
 from pyspark.sql import SparkSession
+from tenacity import retry, retry_if_exception, stop_after_attempt
 
 from pipelines.errors import ConfigError, SourceError
+from pipelines.fault_points import Point, reach
 from pipelines.publishing.checkpoint_note import PARTITIONS, note_of
 from pipelines.publishing.cluster import (
     Cluster,
@@ -40,6 +43,8 @@ from pipelines.spark.checkpoints import QueryFiles, offsets_of, planned_at, quer
 
 _PASSES_OVER: Final = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
 
+_FENCED: Final = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+
 _log = logging.getLogger(__name__)
 
 
@@ -62,7 +67,7 @@ def publisher(spark: SparkSession, sink: TransactionalSink, checkpoint: str) -> 
     """
     _refuse_to_pass_over(spark)
     with asking(sink) as cluster:
-        start = start_run(_OfKafka(spark, cluster, sink, checkpoint), sink, uuid4().hex)
+        start = _started(_OfKafka(spark, cluster, sink, checkpoint), sink)
     files, lost, settle = start.files, start.lost, None
     if lost and files.in_flight is not None:
         plan = offsets_of(spark, checkpoint, files.in_flight)
@@ -70,6 +75,16 @@ def publisher(spark: SparkSession, sink: TransactionalSink, checkpoint: str) -> 
             raise RuntimeError(f"{checkpoint}: micro-batch {files.in_flight} was not planned")
         settle = partial(_settle, sink, lost, round(planned_at(plan).timestamp() * 1000))
     return Publisher(sink, start.last, start.ours, settle)
+
+
+def _is_fenced(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in _FENCED
+
+
+# A task of a run that was stopped may take its slot as late as that. A start anew then takes it once more.
+@retry(retry=retry_if_exception(_is_fenced), stop=stop_after_attempt(3), reraise=True)
+def _started(effects: "StartEffects", sink: TransactionalSink) -> "RunStart":
+    return start_run(effects, sink, uuid4().hex)
 
 
 class StartEffects(Protocol):
@@ -121,7 +136,9 @@ class _OfKafka:
         return partitions_of(self.cluster, self.sink, files)
 
     def fence_slots(self, marks: ProgressBySlot) -> Mapping[int, SlotProducer]:
-        return fence_slots(self.sink, marks)
+        taken = fence_slots(self.sink, marks)
+        reach(Point.SLOTS_FENCED)
+        return taken
 
     def write(self, taken: Mapping[int, SlotProducer], marks: ProgressBySlot) -> None:
         write_slot_progress(self.sink, taken, marks)

@@ -27,6 +27,7 @@ from pipelines.publishing.cluster import (
     write_slot_progress,
 )
 from pipelines.publishing.progress_check import partitions_of, publisher
+from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import SlotProducer, SlotProgress
 from pipelines.publishing.transactional_sink import TransactionalSink, in_slots, publish_rows
 from pipelines.spark.checkpoints import QueryFiles
@@ -139,6 +140,24 @@ def test_a_stream_that_is_told_to_stop_ends_its_transactions(
     wait_until(lambda: not is_open(broker, sink.topic), "readers wait for nobody", 30)
     assert send(lake) == 8
     assert len(messages_of(broker, sink.topic)) == 8
+
+
+def test_a_start_that_a_late_task_of_another_run_fences_takes_the_slots_again(
+    make: Callable[..., Lake], broker: str, sink: TransactionalSink
+) -> None:
+    lake = make()
+    enter(lake, 1, 2)
+    own = sink_of(lake.config)
+    with armed(Point.SLOTS_FENCED, once(lambda: own.connection.take(0))):
+        assert send(lake) == 2
+    enter(lake, 3)
+    with (
+        armed(Point.SLOTS_FENCED, lambda: own.connection.take(1)),
+        pytest.raises(InfrastructureError, match="fenced by a newer instance"),
+    ):
+        send(lake)
+    assert send(lake) == 1
+    assert len(messages_of(broker, sink.topic)) == 3
 
 
 def test_two_runs_of_one_checkpoint_notice_each_other_and_one_notices_more_partitions_of_the_topic(
