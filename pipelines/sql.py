@@ -11,6 +11,8 @@ def name(column: str) -> str:
 def literal(value: object) -> str:
     """Return a value in SQL."""
     match value:
+        case None:
+            return "NULL"
         case bool():
             return str(value).lower()
         case int():

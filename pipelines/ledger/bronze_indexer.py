@@ -326,8 +326,7 @@ class _IndexBuild:
         common |= dict.fromkeys({*of_index.names} - {*common, *rows.columns})
         # As SQL: each `Column` takes several calls of Java.
         values = {
-            name: f"CAST({'NULL' if value is None else literal(value)} AS"
-            f" {of_index[name].dataType.simpleString()}) AS {name}"
+            name: f"CAST({literal(value)} AS {of_index[name].dataType.simpleString()}) AS {name}"
             for name, value in common.items()
         }
         return rows.selectExpr(*(values.get(name, name) for name in of_index.names))

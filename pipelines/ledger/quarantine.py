@@ -118,7 +118,8 @@ def update_rows(
 def broken_not_quarantined(pipeline: Pipeline, condition: str) -> DataFrame:
     """Return records of bronze that break the contract and are not in quarantine.
 
-    An earlier contract accepted them when the stream read them; or the stream has not read them yet.
+    An earlier contract accepted them when the stream read them; or the stream has not read them yet; or the
+    quarantine has lost them.
 
     Args:
         pipeline: The pipeline.

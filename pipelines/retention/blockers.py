@@ -96,7 +96,7 @@ def in_quarantine(config: PipelineConfig, zone: ZoneInfo, sent: datetime | None)
 def broken_not_in_quarantine(
     config: PipelineConfig, zone: ZoneInfo, sent: datetime | None
 ) -> RetentionBlocker | None:
-    """Return what the records need that break the contract, and that an earlier contract accepted.
+    """Return what the records need that break the contract, and are not in quarantine.
 
     Args:
         config: The pipeline's configuration.
@@ -107,8 +107,8 @@ def broken_not_in_quarantine(
         return None
     return RetentionBlocker(
         last_event_day(sent, config.decode.max_future, zone),
-        f"records that were sent at {sent:%Y-%m-%d %H:%M} UTC break the contract, and an earlier contract"
-        " accepted them: maintain puts them in quarantine; replay or discard them",
+        f"records that were sent at {sent:%Y-%m-%d %H:%M} UTC break the contract, and are not in"
+        " quarantine: maintain puts them there; replay or discard them",
     )
 
 
