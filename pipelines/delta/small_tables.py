@@ -18,8 +18,11 @@ from pipelines.delta.commits import action_in
 from pipelines.delta.io import read
 from pipelines.delta.log import newest_snapshot, rows_of_files, snapshot_at
 from pipelines.delta.log_follower import LogFollower
+from pipelines.spark.files import HadoopFile
 
 _MOST_FILES: Final = 500
+# Versions since the last VACUUM may have other files each.
+_MOST_STORED: Final = 4 * _MOST_FILES
 _ONE_TASK_FILES: Final = 8
 _ONE_TASK_BYTES: Final = 4 * 1024 * 1024
 # Of a list Delta skips no file by its statistics.
@@ -98,6 +101,23 @@ def listed_files(spark: SparkSession, table: str, snapshot: Any) -> list[Any] | 
     """
     files = _listed(spark, table, snapshot)
     return None if files is None else [file.action for file in files.values()]
+
+
+def has_removable_files(spark: SparkSession, table: str, before_ms: int) -> bool:
+    """Return whether `VACUUM` may find a file that it removes.
+
+    Args:
+        spark: The session.
+        table: The path of the Delta table.
+        before_ms: The time, in milliseconds since 1970, before which it was last changed.
+
+    Returns:
+        False if all files of a small table are younger, or of its newest version.
+    """
+    files = _listed(spark, table, newest_snapshot(spark, table))
+    # Another table is left to Delta, which lists it by jobs.
+    old = None if files is None else HadoopFile(spark, table).old_files(before_ms, _MOST_STORED)
+    return files is None or old is None or not files.keys() >= set(old)
 
 
 def most_records(spark: SparkSession, table: str) -> int | None:

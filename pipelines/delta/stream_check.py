@@ -15,7 +15,7 @@ from pipelines.config.commands import command, of_pipeline
 from pipelines.config.model import PipelineConfig
 from pipelines.config.streams import STREAMS, LakeQuery, Layer
 from pipelines.delta.checkpoint_fit import BEGIN, StreamTable, misfit
-from pipelines.delta.io import read
+from pipelines.delta.small_tables import read_small
 from pipelines.delta.stream_position import first_unread_version
 from pipelines.delta.table_state import TableState, has_taken_back, recent_commits, table_state
 from pipelines.delta.tables import exists
@@ -155,7 +155,7 @@ def _has_read(pipeline: Pipeline) -> bool:
     if not first:
         return True
     try:
-        return not read(pipeline.spark, pipeline.table("bronze"), first - 1).isEmpty()
+        return not read_small(pipeline.spark, pipeline.table("bronze"), first - 1).isEmpty()
     except (PySparkException, Py4JJavaError):
         # That version, or a file of it, no longer exists.
         return True
@@ -242,5 +242,5 @@ def _has_rows(spark: SparkSession, files: QueryFiles, path: str, which: Column |
     """Return whether a table has rows; asked only where no micro-batch was ever finished."""
     if files.next_batch or not exists(spark, path):
         return False
-    rows = read(spark, path)
+    rows = read_small(spark, path)
     return not (rows if which is None else rows.where(which)).isEmpty()

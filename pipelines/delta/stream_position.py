@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 
 from pipelines.config.streams import TableQuery
 from pipelines.delta.commits import adds_nothing
-from pipelines.delta.io import read, small_rows
+from pipelines.delta.io import small_rows
+from pipelines.delta.small_tables import read_small
 from pipelines.delta.tables import shape, small_frame, version
 from pipelines.delta.time_travel import commit_file
 from pipelines.records.decode import RECORD_ID
@@ -46,7 +47,7 @@ def files_before_older(spark: SparkSession, table: str, at: int) -> DataFrame | 
         files after it; None if bronze is read in the order of ingestion. One row for each file that
         compaction has mixed so: of 128 MB, or the last one.
     """
-    rows = read(spark, table, at)
+    rows = read_small(spark, table, at)
     path, written = F.col("_metadata.file_path"), F.col("_metadata.file_modification_time")
     moments = rows.select(path.alias("_path"), written.alias("_written"), "_ingested_at")
     files = moments.groupBy("_path", "_written").agg(
@@ -91,7 +92,7 @@ def unread_rows(pipeline: Pipeline) -> DataFrame:
     """
     spark = pipeline.spark
     table = pipeline.table("bronze")
-    rows = read(spark, table)
+    rows = read_small(spark, table)
     first = first_unread_version(pipeline)
     if not first:
         return rows
@@ -99,7 +100,7 @@ def unread_rows(pipeline: Pipeline) -> DataFrame:
         # Of a topic at rest the version that was read last is too old for Delta to be read once more.
         return rows.where("false")
     try:
-        done = read(spark, table, first - 1)
+        done = read_small(spark, table, first - 1)
         newest = small_rows(done.groupBy("_topic").agg(F.unix_millis(F.max("_ingested_at")).alias("ms")))
     except AnalysisException:
         return rows

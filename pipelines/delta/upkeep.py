@@ -14,6 +14,7 @@ from pipelines.delta.epochs import Stamp
 from pipelines.delta.fenced_commits import delete_rows_fenced, rewrite_rows
 from pipelines.delta.io import read
 from pipelines.delta.row_changes import RowChange
+from pipelines.delta.small_tables import has_removable_files
 from pipelines.delta.table_properties import (
     APPEND_ONLY,
     DELETED_FILE_RETENTION,
@@ -99,6 +100,8 @@ def compact(spark: SparkSession, table: str, where: str | None = None) -> Files:
 
 def old_files(spark: SparkSession, table: str, after: timedelta, until: int | None = None) -> Files:
     """Return the files that `vacuum` would remove."""
+    if until is None and not _may_remove(spark, table, after):
+        return Files()
     unneeded = _vacuum(spark, table, after, how="DRY RUN")
     if until is not None:
         unneeded = unneeded.union(_vacuum(spark, table, timedelta(), until, "DRY RUN")).distinct()
@@ -125,6 +128,8 @@ def vacuum(spark: SparkSession, table: str, after: timedelta, until: int | None 
     if after > (deleted_file_retention(spark, table) or DELTAS_OWN):
         # Delta forgets when a file was removed as soon as this time is over, whatever the options of VACUUM.
         ensure_table_property(spark, table, DELETED_FILE_RETENTION, f"interval {_hours(after)} hours")
+    if until is None and not _may_remove(spark, table, after):
+        return Files()
     before = version(spark, table)
     _vacuum(spark, table, after)
     if until is not None:
@@ -139,6 +144,12 @@ def vacuum(spark: SparkSession, table: str, after: timedelta, until: int | None 
         "bigint(operationMetrics.sizeOfDataToDelete) AS size",
     )
     return _added_up(removed)
+
+
+def _may_remove(spark: SparkSession, table: str, after: timedelta) -> bool:
+    # For a small table, whose files are mostly needed or young, VACUUM takes longer than all other upkeep.
+    before = datetime.now(UTC) - timedelta(hours=_hours(after))
+    return has_removable_files(spark, table, int(before.timestamp() * 1000))
 
 
 def _vacuum(

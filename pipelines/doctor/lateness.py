@@ -6,7 +6,8 @@ from typing import Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from pipelines.delta.io import read, small_rows
+from pipelines.delta.io import small_rows
+from pipelines.delta.small_tables import read_small
 from pipelines.delta.tables import exists
 from pipelines.doctor.pipeline_facts import LatenessFacts
 from pipelines.ledger.bronze_index import RECORDS
@@ -26,7 +27,7 @@ def observed_lateness(pipeline: Pipeline) -> LatenessFacts | None:
     table = pipeline.ops_table("bronze_index")
     if not exists(pipeline.spark, table):
         return None
-    rows = read(pipeline.spark, table).where(
+    rows = read_small(pipeline.spark, table).where(
         f"pipeline = {literal(pipeline.name)} AND kind = {literal(RECORDS)} AND day IS NOT NULL"
         f" AND ingested_at > current_timestamp() - INTERVAL {_RECENT}"
     )

@@ -13,8 +13,9 @@ from pyspark.sql import functions as F
 
 from pipelines.config.clusters import SEPARATOR
 from pipelines.config.commands import command
-from pipelines.delta.io import append, on_days, read, small_rows
+from pipelines.delta.io import append, on_days, small_rows
 from pipelines.delta.record_tables import FORGOTTEN, ensure_forgettable, topics_of_bronze
+from pipelines.delta.small_tables import read_small
 from pipelines.delta.tables import exists, shape, small_frame
 from pipelines.errors import SourceError
 from pipelines.ledger.certifications import Certified
@@ -71,7 +72,7 @@ def times_remembered(pipeline: Pipeline) -> int:
 
 
 def _remembered(pipeline: Pipeline) -> DataFrame:
-    return read(pipeline.spark, FORGOTTEN_PLACES.path(pipeline)).where(_of_topics(pipeline))
+    return read_small(pipeline.spark, FORGOTTEN_PLACES.path(pipeline)).where(_of_topics(pipeline))
 
 
 def _of_topics(pipeline: Pipeline) -> str:
@@ -200,10 +201,10 @@ def require_forgotten(pipeline: Pipeline, *layers: Literal["speed", "quarantine"
     if forgotten is None:
         return
     bronze = pipeline.table("bronze")
-    counts = {bronze: _came_back(read(spark, bronze), forgotten)}
+    counts = {bronze: _came_back(read_small(spark, bronze), forgotten)}
     for path in map(pipeline.config.table, layers):
         if exists(spark, path):
-            counts[path] = held_of(_near(read(spark, path), forgotten), forgotten)
+            counts[path] = held_of(_near(read_small(spark, path), forgotten), forgotten)
     if any(counts.values()):
         where = "; ".join(f"{path}: found {number:,} records" for path, number in counts.items() if number)
         raise SourceError(
@@ -228,7 +229,7 @@ def require_final_days_forgotten(pipeline: Pipeline, state: Certified | None, da
     if state is None or forgotten is None:
         return
     table = pipeline.table("batch")
-    number = held_of(read(pipeline.spark, table, state.version).where(on_days([*days])), forgotten)
+    number = held_of(read_small(pipeline.spark, table, state.version).where(on_days([*days])), forgotten)
     if number:
         raise SourceError(
             f"{table}: found {number:,} rows of events that were forgotten, on days that bronze no longer"

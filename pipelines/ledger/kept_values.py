@@ -7,8 +7,8 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from pipelines.delta.conditions import days_condition
-from pipelines.delta.io import read
 from pipelines.delta.row_changes import deletion, update
+from pipelines.delta.small_tables import read_small
 from pipelines.delta.tables import exists
 from pipelines.delta.upkeep import change_rows
 from pipelines.ledger.forgotten_places import times_remembered
@@ -83,4 +83,4 @@ def delete_if_forgotten(pipeline: Pipeline, since: int, days: Sequence[date]) ->
 
 
 def _holds(spark: SparkSession, table: str, condition: str) -> bool:
-    return exists(spark, table) and not read(spark, table).where(condition).isEmpty()
+    return exists(spark, table) and not read_small(spark, table).where(condition).isEmpty()

@@ -15,9 +15,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.delta.fenced_commits import rewrite_rows
-from pipelines.delta.io import append, read
+from pipelines.delta.io import append
 from pipelines.delta.record_tables import REPLAYED_BY, ensure_quarantine, first_try, require_table
 from pipelines.delta.row_changes import update_from
+from pipelines.delta.small_tables import read_small
 from pipelines.delta.tables import exists
 from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.forgotten import not_emptied
@@ -75,7 +76,7 @@ def picked(pipeline: Pipeline, selection: Selection, at: int | None = None) -> D
     Raises:
         SourceError: There is no quarantine yet.
     """
-    return read(pipeline.spark, require_table(pipeline, "quarantine"), at).where(selection.condition())
+    return read_small(pipeline.spark, require_table(pipeline, "quarantine"), at).where(selection.condition())
 
 
 def tried(status: str) -> dict[str, str | Column]:
@@ -129,11 +130,11 @@ def broken_not_quarantined(pipeline: Pipeline, condition: str) -> DataFrame:
         The records as `pipelines.records.decode.invalid` gives them.
     """
     spark = pipeline.spark
-    records = not_emptied(read(spark, require_table(pipeline, "bronze")).where(condition))
+    records = not_emptied(read_small(spark, require_table(pipeline, "bronze")).where(condition))
     broken = invalid(decode_all(pipeline, records), pipeline.contract)
     if not exists(spark, table := pipeline.table("quarantine")):
         return broken
-    known = read(spark, table).where(condition).select(*COORDINATES)
+    known = read_small(spark, table).where(condition).select(*COORDINATES)
     return broken.join(known, [*COORDINATES], "left_anti")
 
 

@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 from pipelines.audit.audited_days import span_of
 from pipelines.contracts.event_days import Span, around, days_of
 from pipelines.delta.first_complete_day import first_complete_day
-from pipelines.delta.io import on_days, read, small_rows
+from pipelines.delta.io import on_days, small_rows
+from pipelines.delta.small_tables import read_small
 from pipelines.ledger.bronze_index import BronzeIndex, bronze_slice
 from pipelines.ledger.bronze_verdicts import accepted_since, compared, own_verdicts, require_no_fewer
 from pipelines.ledger.certifications import Certified, Verdict, certified_in, newest_certified
@@ -198,7 +199,7 @@ def _changed(
     copies = with_key_columns(events.where(on_days(span.near)), contract)
     of_days = copies.where(on_days(span.days)).select(*contract.key_names).distinct()
     copies = copies.join(of_days, contract.key_names, "left_semi")
-    certified_rows = read(pipeline.spark, pipeline.table("batch"), state.version)
+    certified_rows = read_small(pipeline.spark, pipeline.table("batch"), state.version)
     rows = with_key_columns(certified_rows.where(on_days(others)), contract)
     rows = rows.join(of_days, contract.key_names, "left_semi")
     won = winners_on_known_days(

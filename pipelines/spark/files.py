@@ -73,6 +73,19 @@ class HadoopFile:
             return set()
         return {str(status.getPath().getName()) for status in self._system.listStatus(self.path)}
 
+    def old_files(self, before_ms: int, most: int) -> list[str] | None:
+        """Return the files below the folder of a table, but for its log, that were changed before a time.
+
+        Args:
+            before_ms: The time, in milliseconds since 1970.
+            most: How many files may be there.
+
+        Returns:
+            Their paths, relative to the folder; None if there are more files.
+        """
+        found = self._jvm.oncelake.files.OldFiles.below(self._system, self.path, before_ms, most)
+        return None if found is None else [str(path) for path in found]
+
     def text(self) -> str | None:
         """Return what is in the file, as UTF-8; None if it is not there."""
         if not self.exists():

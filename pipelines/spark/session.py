@@ -78,6 +78,7 @@ _CLASSES: Final = (
     "java.net.URI",
     "java.util.ArrayList",
     "oncelake.files.ListedFiles",
+    "oncelake.files.OldFiles",
     "org.apache.commons.codec.digest.DigestUtils",
     "org.apache.commons.io.IOUtils",
     "org.apache.hadoop.fs.Path",
@@ -304,7 +305,7 @@ def _require_classes(session: SparkSession) -> None:
         "io/delta/sql/DeltaSparkSessionExtension.class",
         "org/apache/spark/sql/kafka010/KafkaSourceProvider.class",
         *jar_classes().values(),
-        "oncelake/files/ListedFiles.class",
+        "oncelake/files/OldFiles.class",
         "oncelake/rack/RackProvider.class",
         "oncelake/publish/KafkaPartition.class",
     ):

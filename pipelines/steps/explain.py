@@ -9,8 +9,9 @@ from pyspark.storagelevel import StorageLevel
 
 from pipelines.delta.conditions import days_condition
 from pipelines.delta.event_tables import by_clock_since, events_schema
-from pipelines.delta.io import read, small_rows
+from pipelines.delta.io import small_rows
 from pipelines.delta.record_tables import QUARANTINE, require_table
+from pipelines.delta.small_tables import read_small
 from pipelines.delta.tables import exists, shape, small_frame, version
 from pipelines.formats.registered_formats import wire_format_of
 from pipelines.ledger.certifications import certified
@@ -69,7 +70,7 @@ def explain(
     contract = pipeline.contract
     table = require_table(pipeline, "bronze")
     at = version(pipeline.spark, table)
-    decoded = decode_all(pipeline, read(pipeline.spark, table, at))
+    decoded = decode_all(pipeline, read_small(pipeline.spark, table, at))
     by_clock, wire_format = by_clock_since(pipeline), wire_format_of(pipeline.config, contract)
     bronze = trace.records_and_watermarks(decoded, contract, key, by_clock, wire_format).persist(
         StorageLevel.MEMORY_AND_DISK
@@ -98,14 +99,14 @@ def _layers(pipeline: Pipeline, key: Sequence[AskedPart]) -> trace.LayerRows:
     days = state.days if state else ()
     is_certified = f"({days_condition(days)})" if days else "false"
     nothing = small_frame(spark, [], events_schema(pipeline.contract))
-    speed = read(spark, pipeline.table("speed")) if exists(spark, pipeline.table("speed")) else nothing
-    batch = read(spark, pipeline.table("batch"), state.version) if state else nothing
+    speed = read_small(spark, pipeline.table("speed")) if exists(spark, pipeline.table("speed")) else nothing
+    batch = read_small(spark, pipeline.table("batch"), state.version) if state else nothing
     condition = of_key(pipeline.contract, key)
     quarantine = pipeline.table("quarantine")
     return trace.LayerRows(
         speed=speed.where(condition),
         batch=batch.where(f"({condition}) AND {is_certified}"),
-        quarantine=read(spark, quarantine)
+        quarantine=read_small(spark, quarantine)
         if exists(spark, quarantine)
         else small_frame(spark, [], shape(QUARANTINE)),
         reached=speed.agg(F.max("_ingested_at").alias("_reached")),

@@ -13,9 +13,10 @@ from pipelines.config.commands import command
 from pipelines.config.streams import LAYERS, Layer
 from pipelines.delta.conditions import days_condition
 from pipelines.delta.fenced_commits import claim
-from pipelines.delta.io import by_day_and_key, on_days, read, small_rows
+from pipelines.delta.io import by_day_and_key, on_days, small_rows
 from pipelines.delta.reader_position_check import require_not_read_ahead
 from pipelines.delta.record_tables import require_table
+from pipelines.delta.small_tables import read_small
 from pipelines.delta.stream_check import reset_command
 from pipelines.delta.stream_position import start_version, unread_rows
 from pipelines.delta.tables import exists, shape, small_frame, version
@@ -113,7 +114,7 @@ def forget(
             refuse_deletes(pipeline.spark, bronze)
         work = _Work(pipeline, search, certified(pipeline), run_lease, run_id)
         at = version(pipeline.spark, bronze)
-        rows = read(pipeline.spark, bronze, at)
+        rows = read_small(pipeline.spark, bronze, at)
         with ExitStack() as kept:
             found, in_layers = (_persisted(each, kept) for each in (search.records(rows), work.in_layers()))
             records = _persisted(work.with_layers(found, in_layers, rows), kept)
@@ -342,18 +343,20 @@ class _Work:
     def _newest(self, layer: Layer) -> DataFrame | None:
         """Return the rows of a layer as it is now; None if there is no table."""
         spark, table = self.pipeline.spark, self.pipeline.table(layer)
-        return read(spark, table, version(spark, table)) if exists(spark, table) else None
+        return read_small(spark, table, version(spark, table)) if exists(spark, table) else None
 
     def _certified_rows(self) -> DataFrame | None:
         """Return the rows that readers have of certified days; None if no day is certified."""
         if self.state is None:
             return None
-        rows = read(self.pipeline.spark, self.pipeline.table("batch"), self.state.version)
+        rows = read_small(self.pipeline.spark, self.pipeline.table("batch"), self.state.version)
         return rows.where(days_condition(self.state.days))
 
     def _remaining(self, state: Certified) -> DataFrame:
         """Return the rows of the batch layer, as readers have them, that stay."""
-        return self.search.others(read(self.pipeline.spark, self.pipeline.table("batch"), state.version))
+        return self.search.others(
+            read_small(self.pipeline.spark, self.pipeline.table("batch"), state.version)
+        )
 
     def _by_day(self, rows: DataFrame | None) -> dict[date, int]:
         """Return how many rows of a layer are to go, by event day."""

@@ -12,9 +12,10 @@ from pyspark.sql import functions as F
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.event_tables import ensure_speed
 from pipelines.delta.fenced_commits import append_fenced, claim
-from pipelines.delta.io import on_days, read, small_rows
+from pipelines.delta.io import on_days, small_rows
 from pipelines.delta.reader_position_check import require_not_read_ahead
 from pipelines.delta.record_tables import REPLAYED_BY, ensure_quarantine, require_table
+from pipelines.delta.small_tables import read_small
 from pipelines.delta.stream_check import refuse_lost_speed
 from pipelines.delta.tables import exists, version
 from pipelines.kafka.missing_offsets import within_ranges
@@ -116,7 +117,7 @@ def _in_bronze(pipeline: Pipeline, chosen: DataFrame) -> DataFrame:
     """Leave out records that bronze has lost: no rebuild has them, so they must not count as replayed."""
     if not exists(pipeline.spark, bronze := pipeline.table("bronze")):
         return chosen
-    held = read(pipeline.spark, bronze).where(_near(chosen)).select(*COORDINATES)
+    held = read_small(pipeline.spark, bronze).where(_near(chosen)).select(*COORDINATES)
     lost = chosen.join(held, [*COORDINATES], "left_anti").count()
     if not lost:
         return chosen
@@ -174,9 +175,9 @@ class _Lake:
         pipeline, contract = self.pipeline, self.pipeline.contract
         spark, horizon, speed = pipeline.spark, pipeline.horizon, pipeline.table("speed")
         unknown = with_key_columns(events, contract)
-        layers = [read(spark, speed)] if exists(spark, speed) else []
+        layers = [read_small(spark, speed)] if exists(spark, speed) else []
         if certified is not None:
-            layers.append(read(spark, pipeline.table("batch"), certified.version))
+            layers.append(read_small(spark, pipeline.table("batch"), certified.version))
         for layer in layers:
             present = layer.select(*right_side_columns(contract))
             unknown = unknown.join(present, same_event(contract, horizon), "left_anti")

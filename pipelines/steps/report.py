@@ -12,8 +12,9 @@ from pyspark.sql import functions as F
 import pipelines
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.io import read, small_rows
+from pipelines.delta.io import small_rows
 from pipelines.delta.record_tables import require_table
+from pipelines.delta.small_tables import read_small
 from pipelines.delta.tables import exists, version
 from pipelines.delta.time_travel import read_kept
 from pipelines.errors import SourceError
@@ -236,7 +237,9 @@ def _rebuild(config: PipelineConfig, day: date) -> str:
 
 def _in_speed(pipeline: Pipeline, day: date) -> int:
     table = pipeline.table("speed")
-    return profile.of_day(read(pipeline.spark, table), day).count() if exists(pipeline.spark, table) else 0
+    return (
+        profile.of_day(read_small(pipeline.spark, table), day).count() if exists(pipeline.spark, table) else 0
+    )
 
 
 def _quarantined(
@@ -250,7 +253,7 @@ def _quarantined(
         return None
     first = min([day, *verdict_history.trend_days(verdicts, day)])
     return profile.sent_by_day(
-        read(pipeline.spark, table).where("_status <> 'replayed'"), pipeline.contract, first, day
+        read_small(pipeline.spark, table).where("_status <> 'replayed'"), pipeline.contract, first, day
     )
 
 
