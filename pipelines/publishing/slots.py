@@ -24,7 +24,12 @@ _PRODUCER: Final = {
 _LONGEST_SHOWN: Final = 200
 OVERTAKEN: Final = "overtaken"
 """What progress has for a run where whoever had begun to send a whole day may send nothing more of it."""
-_CONSUMER: Final = {"enable.auto.commit": False, "enable.partition.eof": True}
+_CONSUMER: Final = {
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    # A broker tells of the end of a partition only once it has waited as long for a further record.
+    "fetch.wait.max.ms": 50,
+}
 
 
 class ProgressError(Exception):

@@ -392,14 +392,21 @@ def _run(
     except (PySparkException, Py4JJavaError) as error:
         raise explain_stream_failure(error) from error
     recorder.expect(query)
-    while query.isActive and not query.exception():
-        if stop.wait(_LOOK_EVERY_S):
+    while not _has_ended(query):
+        if stop.is_set():
             _log.info("stopping: the micro-batch in progress is abandoned")
             # Tasks that are ended say so with stack traces.
             spark.sparkContext.setLogLevel("OFF")
             break
     failure = _end(query, recorder)
     return _Run(recorder.totals[str(query.runId)], failure)
+
+
+def _has_ended(query: StreamingQuery) -> bool:
+    """Return whether a query has ended or failed, after a moment at most."""
+    with suppress(StreamingQueryException):
+        return bool(query.awaitTermination(_LOOK_EVERY_S))
+    return True
 
 
 def _end(query: StreamingQuery, recorder: _Recorder) -> StreamingQueryException | None:
