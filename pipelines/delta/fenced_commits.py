@@ -126,6 +126,22 @@ def set_first_day(spark: SparkSession, table: str, key: str, day: date) -> None:
     retry_conflicts(table, commit)
 
 
+def append_few(rows: DataFrame, table: str) -> None:
+    """Append rows that the driver has to a Delta table, as one commit, whoever has claimed it.
+
+    Raises:
+        SourceError: There is no table, or it has not the columns of the rows.
+        InfrastructureError: Others changed the table's columns or properties at each try.
+    """
+
+    def commit() -> int:
+        transaction = Transaction(rows.sparkSession, table)
+        transaction.write(rows)
+        return transaction.commit_unfenced([], None, "Append")
+
+    retry_conflicts(table, commit)
+
+
 def append_fenced(rows: DataFrame, table: str, stamp: Stamp) -> int:
     """Append rows to a Delta table, as one commit; return the version of the table that it made.
 

@@ -292,7 +292,8 @@ class Transaction:
         rows = _fitted(rows, self.table, self._inner.metadata().schemaString())
         # It takes Spark's settings from the session of the thread.
         self._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(rows.sparkSession._jsparkSession)
-        self._written = self._inner.writeFiles(rows._jdf)
+        few = self._jvm.oncelake.files.FewRows.write(rows.sparkSession._jsparkSession, self._inner, rows._jdf)
+        self._written = self._inner.writeFiles(rows._jdf) if few is None else few
 
     def require_written_in_place_of(self, rows: ReplacedRows) -> None:
         """Make sure that the written files hold only rows that the commit is to replace.

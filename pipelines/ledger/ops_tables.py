@@ -10,7 +10,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from pipelines.delta.io import append
+from pipelines.delta.fenced_commits import append_few
 from pipelines.delta.small_tables import read_small
 from pipelines.delta.tables import ensure_table, exists, shape, small_frame
 from pipelines.spark.pipeline import Pipeline
@@ -90,7 +90,7 @@ class TableSpec:
             ConfigError, InfrastructureError: As for `ensure`.
         """
         self.ensure(pipeline)
-        append(self.frame(pipeline, rows), self.path(pipeline))
+        append_few(self.frame(pipeline, rows), self.path(pipeline))
 
     def ensure(self, pipeline: Pipeline) -> None:
         """Make the table if there is none, and add columns that a table of an earlier release lacks.

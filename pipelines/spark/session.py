@@ -77,6 +77,7 @@ _CLASSES: Final = (
     "io.delta.tables.DeltaTable",
     "java.net.URI",
     "java.util.ArrayList",
+    "oncelake.files.FewRows",
     "oncelake.files.ListedFiles",
     "oncelake.files.OldFiles",
     "org.apache.commons.codec.digest.DigestUtils",
@@ -305,7 +306,7 @@ def _require_classes(session: SparkSession) -> None:
         "io/delta/sql/DeltaSparkSessionExtension.class",
         "org/apache/spark/sql/kafka010/KafkaSourceProvider.class",
         *jar_classes().values(),
-        "oncelake/files/OldFiles.class",
+        "oncelake/files/FewRows.class",
         "oncelake/rack/RackProvider.class",
         "oncelake/publish/KafkaPartition.class",
     ):

@@ -1,0 +1,205 @@
+package oncelake.files;
+
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.UUID;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.mapreduce.Job;
+import org.apache.hadoop.mapreduce.TaskAttemptContext;
+import org.apache.hadoop.mapreduce.TaskAttemptID;
+import org.apache.hadoop.mapreduce.task.TaskAttemptContextImpl;
+import org.apache.spark.sql.Row;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.catalog.ExternalCatalogUtils;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Repartition;
+import org.apache.spark.sql.catalyst.util.CaseInsensitiveMap;
+import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.delta.DeltaLog;
+import org.apache.spark.sql.delta.OptimisticTransaction;
+import org.apache.spark.sql.delta.actions.Action;
+import org.apache.spark.sql.delta.actions.AddFile;
+import org.apache.spark.sql.delta.actions.FileAction;
+import org.apache.spark.sql.delta.actions.Metadata;
+import org.apache.spark.sql.delta.actions.Protocol;
+import org.apache.spark.sql.delta.constraints.Constraints;
+import org.apache.spark.sql.delta.schema.SchemaUtils;
+import org.apache.spark.sql.execution.datasources.OutputWriter;
+import org.apache.spark.sql.execution.datasources.OutputWriterFactory;
+import org.apache.spark.sql.execution.metric.SQLMetric;
+import org.apache.spark.sql.execution.metric.SQLMetrics;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import scala.collection.immutable.List$;
+import scala.collection.immutable.Map$;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * Rows that the driver has, written to files of a table by the driver.
+ *
+ * <p>To write them as a query takes longer than all else about a small commit: it is planned, and its job started.
+ */
+public final class FewRows {
+  private static final int MOST = 10_000;
+  // What a writer has to do for any other feature is not done here.
+  private static final Set<String> FEATURES =
+      Set.of("appendOnly", "invariants", "checkConstraints", "v2Checkpoint", "vacuumProtocolCheck");
+  private static final ObjectMapper JSON = new ObjectMapper();
+
+  private FewRows() {}
+
+  /**
+   * Writes rows to files of the table of a transaction, one for each partition, as {@link
+   * OptimisticTransaction#writeFiles} does.
+   *
+   * @param spark the session
+   * @param transaction the transaction
+   * @param rows the rows, in the columns of the table
+   * @return the actions that add the files; null if they are not rows of the driver, or the table asks for more
+   * @throws IOException if a file cannot be written
+   */
+  public static Seq<FileAction> write(SparkSession spark, OptimisticTransaction transaction, Dataset<Row> rows)
+      throws IOException {
+    Metadata metadata = transaction.metadata();
+    LocalRelation local = local(rows);
+    if (local == null || !isPlain(transaction.protocol(), metadata, spark) || !fits(local, metadata)) {
+      return null;
+    }
+    StructType columns = metadata.schema();
+    List<String> partitioned = CollectionConverters.asJava(metadata.partitionColumns());
+    Map<List<String>, List<InternalRow>> parts = new LinkedHashMap<>();
+    for (InternalRow row : CollectionConverters.asJava(local.data())) {
+      List<String> values = new ArrayList<>();
+      for (String column : partitioned) {
+        String value = row.getString(columns.fieldIndex(column));
+        if (value == null || value.isEmpty()) {
+          return null;
+        }
+        values.add(value);
+      }
+      parts.computeIfAbsent(values, key -> new ArrayList<>()).add(row);
+    }
+    Writer writer = new Writer(spark, transaction.deltaLog(), transaction.protocol(), metadata);
+    List<AddFile> added = new ArrayList<>();
+    for (Map.Entry<List<String>, List<InternalRow>> part : parts.entrySet()) {
+      added.add(writer.write(part.getKey(), part.getValue()));
+    }
+    Map<String, SQLMetric> metrics =
+        Map.of(
+            "numFiles", metric(spark, added.size()),
+            "numOutputRows", metric(spark, local.data().size()),
+            "numOutputBytes", metric(spark, added.stream().mapToLong(AddFile::size).sum()));
+    transaction.registerSQLMetrics(spark, Map$.MODULE$.from(CollectionConverters.asScala(metrics)));
+    return List$.MODULE$.from(CollectionConverters.<FileAction>asScala(new ArrayList<FileAction>(added)));
+  }
+
+  private static SQLMetric metric(SparkSession spark, long value) {
+    SQLMetric metric = SQLMetrics.createMetric(spark.sparkContext(), "");
+    metric.set(value);
+    return metric;
+  }
+
+  private static LocalRelation local(Dataset<Row> rows) {
+    LogicalPlan plan = rows.queryExecution().optimizedPlan();
+    while (plan instanceof Repartition) {
+      plan = ((Repartition) plan).child();
+    }
+    return plan instanceof LocalRelation && ((LocalRelation) plan).data().size() <= MOST ? (LocalRelation) plan : null;
+  }
+
+  private static boolean isPlain(Protocol protocol, Metadata metadata, SparkSession spark) {
+    boolean knows =
+        protocol.writerFeatures().isDefined()
+            ? FEATURES.containsAll(CollectionConverters.asJava(protocol.writerFeatures().get()))
+            : protocol.minWriterVersion() <= 2;
+    return knows && Constraints.getAll(metadata, spark).isEmpty();
+  }
+
+  private static boolean fits(LocalRelation local, Metadata metadata) {
+    StructType columns = metadata.schema();
+    boolean isSame =
+        SchemaUtils.typeAsNullable(local.schema()).equals(SchemaUtils.typeAsNullable(columns));
+    return isSame
+        && CollectionConverters.asJava(metadata.partitionColumns()).stream()
+            .allMatch(name -> columns.apply(name).dataType().equals(DataTypes.StringType));
+  }
+
+  /** Writes files of a table. */
+  private static final class Writer {
+    private final Path table;
+    private final List<String> partitioned;
+    private final StructType written;
+    private final int[] ordinals;
+    private final OutputWriterFactory factory;
+    private final TaskAttemptContext context;
+
+    Writer(SparkSession spark, DeltaLog log, Protocol protocol, Metadata metadata) throws IOException {
+      StructType columns = (StructType) SchemaUtils.typeAsNullable(metadata.schema());
+      table = log.dataPath();
+      partitioned = CollectionConverters.asJava(metadata.partitionColumns());
+      // Partition columns are written as well, behind all others.
+      List<StructField> fields = new ArrayList<>(List.of(columns.fields()));
+      fields.sort((one, other) -> Boolean.compare(partitioned.contains(one.name()), partitioned.contains(other.name())));
+      written = new StructType(fields.toArray(new StructField[0]));
+      ordinals = fields.stream().mapToInt(field -> columns.fieldIndex(field.name())).toArray();
+      Job job = Job.getInstance(log.newDeltaHadoopConf());
+      CaseInsensitiveMap<String> options =
+          new CaseInsensitiveMap<>(Map$.MODULE$.<String, String>empty());
+      factory = log.fileFormat(protocol, metadata).prepareWrite(spark, job, options, written);
+      context = new TaskAttemptContextImpl(job.getConfiguration(), new TaskAttemptID());
+    }
+
+    AddFile write(List<String> values, List<InternalRow> rows) throws IOException {
+      Path folder = table;
+      for (int number = 0; number < partitioned.size(); number++) {
+        String name = ExternalCatalogUtils.escapePathName(partitioned.get(number));
+        folder = new Path(folder, name + "=" + ExternalCatalogUtils.escapePathName(values.get(number)));
+      }
+      Path file = new Path(folder, "part-00000-" + UUID.randomUUID() + factory.getFileExtension(context));
+      OutputWriter out = factory.newInstance(file.toString(), written, context);
+      try {
+        for (InternalRow row : rows) {
+          out.write(reordered(row));
+        }
+      } finally {
+        out.close();
+      }
+      return added(file, values, rows.size());
+    }
+
+    private InternalRow reordered(InternalRow row) {
+      Object[] values = new Object[ordinals.length];
+      for (int number = 0; number < values.length; number++) {
+        values[number] = row.get(ordinals[number], written.fields()[number].dataType());
+      }
+      return new GenericInternalRow(values);
+    }
+
+    private AddFile added(Path file, List<String> values, int rows) throws IOException {
+      FileStatus status = file.getFileSystem(context.getConfiguration()).getFileStatus(file);
+      ObjectNode add = JSON.createObjectNode();
+      add.put("path", table.toUri().relativize(file.toUri()).toString());
+      ObjectNode of = add.putObject("partitionValues");
+      for (int number = 0; number < partitioned.size(); number++) {
+        of.put(partitioned.get(number), values.get(number));
+      }
+      add.put("size", status.getLen());
+      add.put("modificationTime", status.getModificationTime());
+      add.put("dataChange", true);
+      add.put("stats", JSON.createObjectNode().put("numRecords", rows).toString());
+      return (AddFile) Action.fromJson(JSON.createObjectNode().set("add", add).toString());
+    }
+  }
+}
