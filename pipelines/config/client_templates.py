@@ -53,12 +53,6 @@ _ZSTD: Final = ClientSetting(
 SOURCE_TEMPLATES: Final[Mapping[TemplateName, Template]] = {
     "realtime": (
         ClientSetting("fetch.min.bytes", "1", "A broker answers with the first record."),
-        ClientSetting(
-            "fetch.max.wait.ms",
-            "100",
-            "A fetch that finds no record, as between markers of transactions, ends after 0.1 s; the default"
-            " is 0.5 s.",
-        ),
         _BUFFER,
     ),
     "backfill": (

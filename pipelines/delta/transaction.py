@@ -396,7 +396,8 @@ def _fitted(rows: DataFrame, table: str, schema: str) -> DataFrame:
             " this job was at work. Nothing was written. Start the job again: it adds what is missing"
         )
     # Delta itself holds what may not be null.
-    return rows.to(StructType([StructField(field.name, optional(field.dataType)) for field in columns]))
+    fitted = StructType([StructField(field.name, optional(field.dataType)) for field in columns])
+    return rows if rows.schema == fitted else rows.to(fitted)
 
 
 def _only(files: DataFrame, others: DataFrame) -> list[File]:

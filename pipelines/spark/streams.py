@@ -405,7 +405,8 @@ def _run(
 def _has_ended(query: StreamingQuery) -> bool:
     """Return whether a query has ended or failed, after a moment at most."""
     with suppress(StreamingQueryException):
-        return bool(query.awaitTermination(_LOOK_EVERY_S))
+        # PySpark's annotation knows no parts of a second; its code takes them.
+        return bool(query.awaitTermination(_LOOK_EVERY_S))  # type: ignore[arg-type]
     return True
 
 

@@ -1,5 +1,7 @@
 """Files that no version needs go at once if somebody asks for it, and no others."""
 
+import os
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from pyspark.sql import functions as F
 
 from pipelines.delta.io import read
 from pipelines.delta.tables import version
-from pipelines.delta.upkeep import old_files, vacuum
+from pipelines.delta.upkeep import Files, old_files, vacuum
 from tests.support.lakes import clean_log
 
 
@@ -49,3 +51,38 @@ def test_what_was_removed_after_the_table_was_looked_at_stays(spark: SparkSessio
     assert vacuum(spark, table, week, looked).count == 1
     assert len(first & {*Path(table).glob("*.parquet")}) == 1
     assert [row["id"] for row in read(spark, table, looked).collect()] == [1]
+
+
+def aged(table: Path, days: int) -> None:
+    """Makes all files of a table so many days old."""
+    for path in table.rglob("*.parquet"):
+        then = time.time() - timedelta(days=days).total_seconds()
+        os.utime(path, (then, then))
+
+
+def test_what_was_removed_lately_stays_however_old_its_file_is(spark: SparkSession, tmp_path: Path) -> None:
+    table, week = tmp_path / "table", timedelta(days=7)
+    spark.range(4).coalesce(1).write.format("delta").save(str(table))
+    before = version(spark, str(table))
+    aged(table, 30)
+    DeltaTable.forPath(spark, str(table)).delete("id = 1")
+    assert old_files(spark, str(table), week) == vacuum(spark, str(table), week) == Files()
+    assert read(spark, str(table), before).count() == 4
+
+
+def test_what_no_commit_names_goes_when_it_is_old(spark: SparkSession, tmp_path: Path) -> None:
+    table, week = tmp_path / "table", timedelta(days=7)
+    spark.range(2).coalesce(1).write.format("delta").save(str(table))
+    before = version(spark, str(table))
+    assert vacuum(spark, str(table), week).count == 0
+    assert version(spark, str(table)) == before
+    for name in ("part-dead.parquet", "_change_data/cdc-dead.parquet"):
+        (table / name).parent.mkdir(exist_ok=True)
+        (table / name).write_bytes(b"dead")
+        assert vacuum(spark, str(table), week).count == 0
+        assert version(spark, str(table)) == before
+    aged(table, 8)
+    assert old_files(spark, str(table), week).count
+    assert vacuum(spark, str(table), week).count == 2
+    assert [path.name for path in table.rglob("*dead*")] == []
+    assert read(spark, str(table)).count() == 2

@@ -83,11 +83,11 @@ public final class FewRows {
     for (InternalRow row : CollectionConverters.asJava(local.data())) {
       List<String> values = new ArrayList<>();
       for (String column : partitioned) {
-        String value = row.getString(columns.fieldIndex(column));
-        if (value == null || value.isEmpty()) {
+        int ordinal = columns.fieldIndex(column);
+        if (row.isNullAt(ordinal) || row.getString(ordinal).isEmpty()) {
           return null;
         }
-        values.add(value);
+        values.add(row.getString(ordinal));
       }
       parts.computeIfAbsent(values, key -> new ArrayList<>()).add(row);
     }
