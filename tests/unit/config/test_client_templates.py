@@ -51,6 +51,7 @@ def test_options_override_a_template_and_only_the_source_gets_it() -> None:
     kafka = load_config("flights", environ={}, settings=given).kafka
     options = source_options(kafka)
     assert (options["kafka.max.poll.records"], options["kafka.fetch.min.bytes"]) == ("7", "1048576")
+    assert options["kafka.fetch.max.wait.ms"] == "500"
     # Admin clients, and the producer of dead letters, are others.
     assert "fetch.min.bytes" not in client_options(kafka)
 
@@ -61,10 +62,11 @@ def test_a_sink_has_its_template_below_its_options() -> None:
     assert (client["linger.ms"], client["compression.type"]) == ("1", "zstd")
 
 
-def test_without_a_template_nothing_is_set() -> None:
+def test_without_a_template_a_broker_does_not_hold_fetches_and_nothing_else_is_set() -> None:
     config = load_config("flights", environ={}, settings=["publish.topic=out"])
     assert source_options(config.kafka).keys() == {
         *("subscribe", "startingOffsets", "failOnDataLoss", "includeHeaders"),
-        *("kafka.bootstrap.servers", "kafka.isolation.level"),
+        *("kafka.bootstrap.servers", "kafka.isolation.level", "kafka.fetch.max.wait.ms"),
     }
+    assert source_options(config.kafka)["kafka.fetch.max.wait.ms"] == "10"
     assert sink_of(config).client.keys() == {"bootstrap.servers"}
