@@ -136,7 +136,7 @@ def append_few(rows: DataFrame, table: str) -> None:
 
     def commit() -> int:
         transaction = Transaction(rows.sparkSession, table)
-        transaction.write(rows)
+        transaction.write_few(rows)
         return transaction.commit_unfenced([], None, "Append")
 
     retry_conflicts(table, commit)
@@ -152,7 +152,7 @@ def append_fenced(rows: DataFrame, table: str, stamp: Stamp) -> int:
 
     def save() -> None:
         transaction = _begin(spark, table, stamp)
-        transaction.write(rows)
+        transaction.write_few(rows)
         transaction.commit([], stamp)
 
     return write_fenced(_Table(spark, table), save, stamp)
@@ -241,7 +241,7 @@ def replace_partition_fenced(rows: DataFrame, table: str, partition: Mapping[str
         return
 
     def write(transaction: Transaction) -> tuple[()]:
-        transaction.write(rows)
+        transaction.write_few(rows)
         return ()
 
     replace_partition(_Table(spark, table), partition, write, stamp)

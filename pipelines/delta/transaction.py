@@ -292,8 +292,22 @@ class Transaction:
         rows = _fitted(rows, self.table, self._inner.metadata().schemaString())
         # It takes Spark's settings from the session of the thread.
         self._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(rows.sparkSession._jsparkSession)
-        few = self._jvm.oncelake.files.FewRows.write(rows.sparkSession._jsparkSession, self._inner, rows._jdf)
-        self._written = self._inner.writeFiles(rows._jdf) if few is None else few
+        self._written = self._inner.writeFiles(rows._jdf)
+
+    def write_few(self, rows: DataFrame) -> None:
+        """Write rows as `write` does; those that the driver has without a job, and without statistics.
+
+        Args:
+            rows: The rows, as `pipelines.delta.tables.small_frame` makes them; of others it takes a job.
+
+        Raises:
+            As `write`.
+        """
+        self.require_table()
+        session = rows.sparkSession._jsparkSession
+        self._written = self._jvm.oncelake.files.FewRows.write(session, self._inner, rows._jdf)
+        if self._written is None:
+            self.write(rows)
 
     def require_written_in_place_of(self, rows: ReplacedRows) -> None:
         """Make sure that the written files hold only rows that the commit is to replace.
@@ -396,8 +410,7 @@ def _fitted(rows: DataFrame, table: str, schema: str) -> DataFrame:
             " this job was at work. Nothing was written. Start the job again: it adds what is missing"
         )
     # Delta itself holds what may not be null.
-    fitted = StructType([StructField(field.name, optional(field.dataType)) for field in columns])
-    return rows if rows.schema == fitted else rows.to(fitted)
+    return rows.to(StructType([StructField(field.name, optional(field.dataType)) for field in columns]))
 
 
 def _only(files: DataFrame, others: DataFrame) -> list[File]:

@@ -44,6 +44,7 @@ _FOR_VACUUM: Final = {
     "spark.databricks.delta.vacuum.logging.enabled": "true",
 }
 _LISTING_TASKS: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+_QUIET: Final = timedelta(hours=12)
 _REMOVED: Final = "oncelake_removed_files"
 _RECENT: Final = 100
 
@@ -100,7 +101,7 @@ def compact(spark: SparkSession, table: str, where: str | None = None) -> Files:
 
 def old_files(spark: SparkSession, table: str, after: timedelta, until: int | None = None) -> Files:
     """Return the files that `vacuum` would remove."""
-    if until is None and not _may_remove(spark, table, after):
+    if until is None and not _is_needed(spark, table, after):
         return Files()
     unneeded = _vacuum(spark, table, after, how="DRY RUN")
     if until is not None:
@@ -128,7 +129,7 @@ def vacuum(spark: SparkSession, table: str, after: timedelta, until: int | None 
     if after > (deleted_file_retention(spark, table) or DELTAS_OWN):
         # Delta forgets when a file was removed as soon as this time is over, whatever the options of VACUUM.
         ensure_table_property(spark, table, DELETED_FILE_RETENTION, f"interval {_hours(after)} hours")
-    if until is None and not _may_remove(spark, table, after):
+    if until is None and not _is_needed(spark, table, after):
         return Files()
     before = version(spark, table)
     _vacuum(spark, table, after)
@@ -146,10 +147,15 @@ def vacuum(spark: SparkSession, table: str, after: timedelta, until: int | None 
     return _added_up(removed)
 
 
-def _may_remove(spark: SparkSession, table: str, after: timedelta) -> bool:
+def _is_needed(spark: SparkSession, table: str, after: timedelta) -> bool:
+    """Return whether `VACUUM` may find something to remove, or Delta needs its commits."""
     # For a small table, whose files are mostly needed or young, VACUUM takes longer than all other upkeep.
-    before = datetime.now(UTC) - timedelta(hours=_hours(after))
-    return has_removable_files(spark, table, int(before.timestamp() * 1000))
+    now = datetime.now(UTC)
+    before = now - timedelta(hours=_hours(after))
+    if has_removable_files(spark, table, int(before.timestamp() * 1000)):
+        return True
+    # Delta deletes old parts of a log only when it makes a checkpoint, which takes commits.
+    return now - committed_at(spark, table, version(spark, table)) > _QUIET
 
 
 def _vacuum(

@@ -66,11 +66,12 @@ def rack_options(kafka: KafkaConfig) -> dict[str, str]:
 def source_options(kafka: KafkaConfig, *, show_secrets: bool = True) -> dict[str, str]:
     """Return the options of the source, by Spark's names."""
     client = {
-        "fetch.max.wait.ms": _FETCH_WAIT_MS,
         **settings(SOURCE_TEMPLATES, kafka.template),
         **client_options(kafka, show_secrets=show_secrets),
         **rack_options(kafka),
     }
+    if client.get("fetch.min.bytes", "1") == "1":
+        client.setdefault("fetch.max.wait.ms", _FETCH_WAIT_MS)
     options = {
         "subscribe": kafka.topic,
         "startingOffsets": kafka.starting_offsets,

@@ -15,9 +15,8 @@ from pipelines.delta.commits import commit_at
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.fenced_commits import replace_rows_fenced
 from pipelines.delta.fencing import DELETION
-from pipelines.delta.io import small_rows
+from pipelines.delta.io import read, small_rows
 from pipelines.delta.replaced_rows import RowsOfPartition
-from pipelines.delta.small_tables import read_small
 from pipelines.delta.tables import table_id
 from pipelines.delta.tables import version as table_version
 from pipelines.delta.time_travel import commit_hash
@@ -190,7 +189,8 @@ class _IndexBuild:
         micro_batches = BronzeIndex(self.version, "", self.stored.where(F.lit(self.is_same))).micro_batches()
         commits = micro_batches.withColumnsRenamed({"at": "_ingested_at", "commit": _COMMIT}).persist()
         try:
-            whole = read_small(self.pipeline.spark, self.bronze.table, self.version)
+            # By Delta's own list of files: the audit, which follows the log, is compared with it.
+            whole = read(self.pipeline.spark, self.bronze.table, self.version)
             whole = whole.join(commits, "_ingested_at", "left")
             hours = self._differing_hours(whole) if self._has_only_lost_by_retention() else None
             whole = whole.fillna(self.version, [_COMMIT])

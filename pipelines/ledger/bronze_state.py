@@ -11,10 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.delta.first_complete_day import first_complete_day_of_cluster
-from pipelines.delta.io import small_rows
+from pipelines.delta.io import read, small_rows
 from pipelines.delta.record_tables import first_topic_of_bronze
 from pipelines.delta.retention_cut import FirstKept, first_kept
-from pipelines.delta.small_tables import read_small
 from pipelines.delta.tables import shape, small_frame, table_id
 from pipelines.delta.time_travel import commit_hash
 from pipelines.errors import SourceError
@@ -243,7 +242,7 @@ def _lacking(spark: SparkSession, bronze: BronzeState, indexed_offsets: list[Par
     ranges = F.broadcast(
         small_frame(spark, requested, shape("topic string, partition int, first bigint, last bigint"))
     )
-    present_rows = small_rows(_within(read_small(spark, bronze.table, bronze.version), ranges))
+    present_rows = small_rows(_within(read(spark, bronze.table, bronze.version), ranges))
     by_partition: dict[tuple[str, int], dict[str, Any]] = {
         (row["topic"], row["partition"]): row for row in present_rows
     }

@@ -78,10 +78,10 @@ class HadoopFile:
 
         Args:
             before_ms: The time, in milliseconds since 1970.
-            most: How many files may be there.
+            most: How many files and folders may be there.
 
         Returns:
-            Their paths, relative to the folder; None if there are more files.
+            Their paths, relative to the folder; None if there are more, or some cannot be listed.
         """
         found = self._jvm.oncelake.files.OldFiles.below(self._system, self.path, before_ms, most)
         return None if found is None else [str(path) for path in found]

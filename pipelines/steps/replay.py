@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.event_tables import ensure_speed
 from pipelines.delta.fenced_commits import append_fenced, claim
-from pipelines.delta.io import on_days, small_rows
+from pipelines.delta.io import on_days, read, small_rows
 from pipelines.delta.reader_position_check import require_not_read_ahead
 from pipelines.delta.record_tables import REPLAYED_BY, ensure_quarantine, require_table
 from pipelines.delta.small_tables import read_small
@@ -175,7 +175,8 @@ class _Lake:
         pipeline, contract = self.pipeline, self.pipeline.contract
         spark, horizon, speed = pipeline.spark, pipeline.horizon, pipeline.table("speed")
         unknown = with_key_columns(events, contract)
-        layers = [read_small(spark, speed)] if exists(spark, speed) else []
+        # The stream may write to it until the rows are joined.
+        layers = [read(spark, speed)] if exists(spark, speed) else []
         if certified is not None:
             layers.append(read_small(spark, pipeline.table("batch"), certified.version))
         for layer in layers:

@@ -86,3 +86,16 @@ def test_what_no_commit_names_goes_when_it_is_old(spark: SparkSession, tmp_path:
     assert vacuum(spark, str(table), week).count == 2
     assert [path.name for path in table.rglob("*dead*")] == []
     assert read(spark, str(table)).count() == 2
+
+
+def test_a_table_without_commits_gets_some_by_which_delta_cleans_its_log(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table, week = tmp_path / "table", timedelta(days=7)
+    spark.range(2).coalesce(1).write.format("delta").save(str(table))
+    assert vacuum(spark, str(table), week).count == 0
+    assert version(spark, str(table)) == 0
+    yesterday = time.time() - timedelta(days=1).total_seconds()
+    os.utime(max(table.glob("_delta_log/*.json")), (yesterday, yesterday))
+    assert vacuum(spark, str(table), week).count == 0
+    assert version(spark, str(table)) == 2

@@ -70,3 +70,6 @@ def test_without_a_template_a_broker_does_not_hold_fetches_and_nothing_else_is_s
     }
     assert source_options(config.kafka)["kafka.fetch.max.wait.ms"] == "10"
     assert sink_of(config).client.keys() == {"bootstrap.servers"}
+    # Who asks for larger fetches also waits for them.
+    larger = load_config("flights", environ={}, settings=["kafka.options.fetch.min.bytes='9'"])
+    assert "kafka.fetch.max.wait.ms" not in source_options(larger.kafka)

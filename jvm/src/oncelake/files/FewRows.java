@@ -56,6 +56,16 @@ public final class FewRows {
   // What a writer has to do for any other feature is not done here.
   private static final Set<String> FEATURES =
       Set.of("appendOnly", "invariants", "checkConstraints", "v2Checkpoint", "vacuumProtocolCheck");
+  // Others may ask for files of another kind, or for more to be done.
+  private static final Set<String> PROPERTIES =
+      Set.of(
+          "delta.appendOnly",
+          "delta.checkpointInterval",
+          "delta.dataSkippingStatsColumns",
+          "delta.deletedFileRetentionDuration",
+          "delta.enableExpiredLogCleanup",
+          "delta.logRetentionDuration");
+  private static final String OWN_PROPERTIES = "oncelake.";
   private static final ObjectMapper JSON = new ObjectMapper();
 
   private FewRows() {}
@@ -124,7 +134,10 @@ public final class FewRows {
         protocol.writerFeatures().isDefined()
             ? FEATURES.containsAll(CollectionConverters.asJava(protocol.writerFeatures().get()))
             : protocol.minWriterVersion() <= 2;
-    return knows && Constraints.getAll(metadata, spark).isEmpty();
+    boolean isUsual =
+        CollectionConverters.asJava(metadata.configuration().keySet()).stream()
+            .allMatch(name -> PROPERTIES.contains(name) || name.startsWith(OWN_PROPERTIES));
+    return knows && isUsual && Constraints.getAll(metadata, spark).isEmpty();
   }
 
   private static boolean fits(LocalRelation local, Metadata metadata) {

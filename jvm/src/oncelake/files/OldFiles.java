@@ -22,11 +22,19 @@ public final class OldFiles {
    * @param system the file system
    * @param folder the folder
    * @param before the time, in milliseconds since 1970, before which a file was last changed
-   * @param most how many files are listed at most
-   * @return their paths, relative to the folder; null if there are more
-   * @throws IOException if the folder cannot be read
+   * @param most how many files and folders are listed at most
+   * @return their paths, relative to the folder; null if there are more, or one cannot be read
    */
-  public static List<String> below(FileSystem system, Path folder, long before, int most)
+  public static List<String> below(FileSystem system, Path folder, long before, int most) {
+    try {
+      return listed(system, folder, before, most);
+    } catch (IOException error) {
+      // Others may delete what is listed meanwhile, and a store may refuse for a while.
+      return null;
+    }
+  }
+
+  private static List<String> listed(FileSystem system, Path folder, long before, int most)
       throws IOException {
     List<String> found = new ArrayList<>();
     Path root = system.makeQualified(folder);
@@ -37,13 +45,14 @@ public final class OldFiles {
       RemoteIterator<FileStatus> entries = system.listStatusIterator(folders.pop());
       while (entries.hasNext()) {
         FileStatus entry = entries.next();
+        if (++looked > most) {
+          return null;
+        }
         if (entry.isDirectory()) {
           boolean isLog = entry.getPath().equals(new Path(root, LOG));
           if (!isLog) {
             folders.add(entry.getPath());
           }
-        } else if (++looked > most) {
-          return null;
         } else if (entry.getModificationTime() < before) {
           found.add(entry.getPath().toUri().getPath().substring(prefix));
         }
