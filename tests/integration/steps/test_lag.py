@@ -176,7 +176,7 @@ def test_why_a_run_failed_or_was_refused_and_what_kafka_deleted_meanwhile_is_tol
 
     # One that is refused does not speak over one that runs.
     running = StreamMonitor(pipeline, "ingest", timedelta(seconds=1))
-    wait_until(lambda: kept_run(pipeline).ended_at is None, "the run has begun", 30)
+    wait_until(lambda: has_begun(pipeline), "the run has begun", 30)
     refused(pipeline)
     running.end(None)
     watched.delete_until(25)
@@ -211,6 +211,12 @@ def test_the_commands_leave_word_of_what_they_refuse_and_a_topic_that_was_recrea
     assert ["nobody-made-it" in each.failure for each in refusals if each] == [True, True]
     diagnosis = found["ingest"].diagnosis
     assert (diagnosis.cause, diagnosis.advice) == ("other_topic", "topic_recreated")
+
+
+def has_begun(pipeline: Pipeline) -> bool:
+    """Whether a run says that it is at work; for a moment there is no file while it says so."""
+    kept = read_progress(pipeline.spark, pipeline.checkpoint("ingest"))
+    return kept is not None and kept.ended_at is None
 
 
 def kept_run(pipeline: Pipeline) -> StreamProgress:

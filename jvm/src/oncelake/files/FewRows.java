@@ -90,7 +90,8 @@ public final class FewRows {
     StructType columns = metadata.schema();
     List<String> partitioned = CollectionConverters.asJava(metadata.partitionColumns());
     Map<List<String>, List<InternalRow>> parts = new LinkedHashMap<>();
-    for (InternalRow row : CollectionConverters.asJava(local.data())) {
+    List<InternalRow> all = CollectionConverters.asJava(local.data());
+    for (InternalRow row : all) {
       List<String> values = new ArrayList<>();
       for (String column : partitioned) {
         int ordinal = columns.fieldIndex(column);
@@ -109,7 +110,7 @@ public final class FewRows {
     Map<String, SQLMetric> metrics =
         Map.of(
             "numFiles", metric(spark, added.size()),
-            "numOutputRows", metric(spark, local.data().size()),
+            "numOutputRows", metric(spark, all.size()),
             "numOutputBytes", metric(spark, added.stream().mapToLong(AddFile::size).sum()));
     transaction.registerSQLMetrics(spark, Map$.MODULE$.from(CollectionConverters.asScala(metrics)));
     return List$.MODULE$.from(CollectionConverters.<FileAction>asScala(new ArrayList<FileAction>(added)));
@@ -126,7 +127,11 @@ public final class FewRows {
     while (plan instanceof Repartition) {
       plan = ((Repartition) plan).child();
     }
-    return plan instanceof LocalRelation && ((LocalRelation) plan).data().size() <= MOST ? (LocalRelation) plan : null;
+    if (!(plan instanceof LocalRelation)) {
+      return null;
+    }
+    LocalRelation local = (LocalRelation) plan;
+    return CollectionConverters.asJava(local.data()).size() <= MOST ? local : null;
   }
 
   private static boolean isPlain(Protocol protocol, Metadata metadata, SparkSession spark) {
@@ -137,7 +142,7 @@ public final class FewRows {
     boolean isUsual =
         CollectionConverters.asJava(metadata.configuration().keySet()).stream()
             .allMatch(name -> PROPERTIES.contains(name) || name.startsWith(OWN_PROPERTIES));
-    return knows && isUsual && Constraints.getAll(metadata, spark).isEmpty();
+    return knows && isUsual && CollectionConverters.asJava(Constraints.getAll(metadata, spark)).isEmpty();
   }
 
   private static boolean fits(LocalRelation local, Metadata metadata) {
