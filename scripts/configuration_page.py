@@ -48,9 +48,10 @@ This page is generated from the models in `pipelines/config` by `make pages`.
 """
 _TEMPLATES: Final = """## Client templates
 
-`kafka.template` sets how the topic is read (source), `publish.template` how the output topic is written
-(sink). Without a template the clients keep their defaults. `kafka.options` and `publish.options`
-override a template, setting by setting. `oncelake plan` shows what is in use.
+`kafka.template` sets how the topic is read (source), `publish.template` how the output topic is
+written (sink). Without a template the clients keep their defaults, except that a fetch that finds
+nothing ends after 10 ms (`fetch.max.wait.ms`) where `fetch.min.bytes` is 1. `kafka.options` and
+`publish.options` override a template, setting by setting. `oncelake plan` shows what is in use.
 
 {purposes}
 

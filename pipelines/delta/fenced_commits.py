@@ -221,7 +221,7 @@ def _replace_where(rows: DataFrame, table: str, condition: str, stamp: Stamp) ->
 
 
 def replace_partition_fenced(rows: DataFrame, table: str, partition: Mapping[str, str], stamp: Stamp) -> None:
-    """Write rows in place of a partition, as one commit, with one job.
+    """Write rows in place of a partition, as one commit, with one job at most.
 
     Args:
         rows: Rows of the partition.

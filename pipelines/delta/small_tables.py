@@ -109,7 +109,7 @@ def has_removable_files(spark: SparkSession, table: str, before_ms: int) -> bool
     Args:
         spark: The session.
         table: The path of the Delta table.
-        before_ms: The time, in milliseconds since 1970, before which it was last changed.
+        before_ms: Files changed before this time count, in milliseconds since 1970.
 
     Returns:
         False if all files of a small table are younger, or of its newest version.

@@ -290,8 +290,7 @@ class Transaction:
         """
         self.require_table()
         rows = _fitted(rows, self.table, self._inner.metadata().schemaString())
-        # It takes Spark's settings from the session of the thread.
-        self._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(rows.sparkSession._jsparkSession)
+        self._activate(rows)
         self._written = self._inner.writeFiles(rows._jdf)
 
     def write_few(self, rows: DataFrame) -> None:
@@ -304,10 +303,15 @@ class Transaction:
             As `write`.
         """
         self.require_table()
+        self._activate(rows)
         session = rows.sparkSession._jsparkSession
         self._written = self._jvm.oncelake.files.FewRows.write(session, self._inner, rows._jdf)
         if self._written is None:
             self.write(rows)
+
+    def _activate(self, rows: DataFrame) -> None:
+        # Files are written by the settings of the session of the thread.
+        self._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(rows.sparkSession._jsparkSession)
 
     def require_written_in_place_of(self, rows: ReplacedRows) -> None:
         """Make sure that the written files hold only rows that the commit is to replace.

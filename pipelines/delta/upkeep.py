@@ -137,7 +137,7 @@ def vacuum(spark: SparkSession, table: str, after: timedelta, until: int | None 
         _vacuum(spark, table, timedelta(), until)
     # Streams may have written since.
     logged = DeltaTable.forPath(spark, table).history(_RECENT).where(F.col("version") > before)
-    # Empty folders are counted as well, and stay.
+    # Empty folders are counted as well.
     removed = logged.where(
         "operation = 'VACUUM START' AND operationMetrics.sizeOfDataToDelete > 0"
     ).selectExpr(

@@ -15,8 +15,8 @@ from pipelines.durations import format_interval
 
 _PROVIDER: Final = "oncelakerack"
 # After each poll Spark asks for the offsets of the partition, on the connection on which the client has sent
-# the next fetch. At the end of the partition a broker holds that one, by default for 0.5 s, and what comes
-# after it: see docs/decisions/0076-fetches-end-after-10-ms.md.
+# the next fetch. At the end of the partition a broker holds that one, by default for 0.5 s, and so what was
+# asked after it. Larger fetches are waited for: see docs/decisions/0076-fetches-end-after-10-ms.md.
 _FETCH_WAIT_MS: Final = "10"
 
 

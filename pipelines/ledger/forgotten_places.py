@@ -72,7 +72,7 @@ def times_remembered(pipeline: Pipeline) -> int:
 
 
 def _remembered(pipeline: Pipeline) -> DataFrame:
-    # Not as it is now: each micro-batch of ingest joins it, and others may forget meanwhile.
+    # Not pinned: each micro-batch of ingest must see places forgotten since.
     return read(pipeline.spark, FORGOTTEN_PLACES.path(pipeline)).where(_of_topics(pipeline))
 
 
@@ -176,7 +176,7 @@ def emptied_on_arrival(envelopes: DataFrame, ahead: DataFrame | None) -> DataFra
 def _came_back(bronze: DataFrame, forgotten: DataFrame) -> int:
     """Return how many records of bronze were forgotten and are not empty.
 
-    Only files that may hold one are read.
+    Of a large table only files that may hold one are read.
     """
     emptied = emptied_of(bronze).select(*COORDINATES)
     others = forgotten.select(*COORDINATES).join(emptied, [*COORDINATES], "left_anti")

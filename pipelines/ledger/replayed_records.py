@@ -26,7 +26,7 @@ from pipelines.ledger.quarantine import Selection, judge_replayed, picked
 from pipelines.records.decode import COORDINATES, ENVELOPE, ORIGIN
 from pipelines.spark.pipeline import Pipeline
 
-# Delta leaves out files without such rows by their statistics.
+# Of a large table Delta leaves out files without such rows by their statistics.
 _UNSURE: Final = f"_status = 'replayed' AND NOT {REPLAYED_BY} <=> '{{}}'"
 _OPENED: Final = f"_status = 'open' AND {REPLAYED_BY} IS NOT NULL"
 

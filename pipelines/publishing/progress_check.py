@@ -4,12 +4,12 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, NoReturn, Protocol
 from uuid import uuid4
 
 from confluent_kafka import KafkaError, KafkaException
 from pyspark.sql import SparkSession
-from tenacity import retry, retry_if_exception, stop_after_attempt
+from tenacity import RetryCallState, retry, retry_if_exception, stop_after_attempt
 
 from pipelines.errors import ConfigError, SourceError
 from pipelines.fault_points import Point, reach
@@ -62,7 +62,8 @@ def publisher(spark: SparkSession, sink: TransactionalSink, checkpoint: str) -> 
     Raises:
         ConfigError: There is no such topic, librdkafka refuses its settings, or the session passes over
             files.
-        SourceError: Progress and checkpoint do not match; the message says what to do.
+        SourceError: Progress and checkpoint do not match, or another run takes the slots as well; the
+            message says what to do.
         InfrastructureError: The cluster does not answer.
     """
     _refuse_to_pass_over(spark)
@@ -81,8 +82,18 @@ def _is_fenced(error: BaseException) -> bool:
     return isinstance(error, KafkaException) and error.args[0].code() in _FENCED
 
 
+def _taken_each_time(attempts: RetryCallState) -> NoReturn:
+    cause = attempts.outcome.exception() if attempts.outcome else None
+    raise SourceError(
+        "another run has taken the slots each time that this one had. Two drivers publish with one checkpoint"
+        " or a copy of it: leave one driver running"
+    ) from cause
+
+
 # A task of a run that was stopped may take its slot as late as that. A start anew then takes it once more.
-@retry(retry=retry_if_exception(_is_fenced), stop=stop_after_attempt(3), reraise=True)
+@retry(
+    retry=retry_if_exception(_is_fenced), stop=stop_after_attempt(3), retry_error_callback=_taken_each_time
+)
 def _started(effects: "StartEffects", sink: TransactionalSink) -> "RunStart":
     return start_run(effects, sink, uuid4().hex)
 

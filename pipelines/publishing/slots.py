@@ -27,7 +27,7 @@ OVERTAKEN: Final = "overtaken"
 _CONSUMER: Final = {
     "enable.auto.commit": False,
     "enable.partition.eof": True,
-    # A broker tells of the end of a partition only once it has waited as long for a further record.
+    # The broker reports the end of a partition only after this wait; the default is 500 ms.
     "fetch.wait.max.ms": 50,
 }
 

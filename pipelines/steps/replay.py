@@ -103,7 +103,7 @@ def replay_lake(
 
 
 def _near(chosen: DataFrame) -> str:
-    """Return a condition that is true of the records' offsets, and by which most files are not read."""
+    """Return a condition on offsets that the records meet, by which files of a large table are skipped."""
     ends = F.min("_offset").alias("first"), F.max("_offset").alias("last")
     parts = (
         f"(_topic = {literal(row['_topic'])} AND"
@@ -175,7 +175,7 @@ class _Lake:
         pipeline, contract = self.pipeline, self.pipeline.contract
         spark, horizon, speed = pipeline.spark, pipeline.horizon, pipeline.table("speed")
         unknown = with_key_columns(events, contract)
-        # The stream may write to it until the rows are joined.
+        # Not pinned: the stream may append before the join is planned.
         layers = [read(spark, speed)] if exists(spark, speed) else []
         if certified is not None:
             layers.append(read_small(spark, pipeline.table("batch"), certified.version))

@@ -1,19 +1,19 @@
 """Rows that the driver has are written by the driver, as Delta writes them; all others by a job."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from delta.tables import DeltaTable
 from deltalake import DeltaTable as DeltaRs
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.delta.conflicts import retry_conflicts
 from pipelines.delta.fenced_commits import append_few
 from pipelines.delta.table_properties import set_table_property
 from pipelines.delta.tables import ensure_table, shape, small_frame
@@ -99,24 +99,60 @@ def test_paths_and_partitions_are_named_as_delta_names_them(spark: SparkSession,
     assert json.loads(our_file["stats"]) == {"numRecords": 1}
 
 
-@pytest.mark.parametrize("why", ["no name", "required", "mapped", "computed", "other columns"])
-def test_what_the_driver_cannot_write_is_left_to_delta(spark: SparkSession, tmp_path: Path, why: str) -> None:
-    columns = COLUMNS.replace("n bigint", "n bigint NOT NULL") if why == "required" else COLUMNS
-    table = make(spark, tmp_path / "table", columns)
-    rows = frame(spark, rows_of(FULL))
-    if why == "no name":
-        rows = frame(spark, [{"pipeline": None, **FULL}])
-    elif why == "mapped":
-        set_table_property(spark, table, "delta.columnMapping.mode", "name")
-    elif why == "computed":
-        rows = rows.localCheckpoint()
-    elif why == "other columns":
-        spark.sql(f"ALTER TABLE delta.`{table}` ADD COLUMN (later string)")
-    with jobs_in(spark) as jobs:
-        append_few(rows, table)
-    assert jobs
-    (found,) = contents(spark, table)
-    assert "n=1" in found
+def checked(spark: SparkSession, table: str, rows: DataFrame) -> DataFrame:
+    spark.sql(f"ALTER TABLE delta.`{table}` ADD CONSTRAINT small CHECK (n < 9)")
+    return rows
+
+
+def mapped(spark: SparkSession, table: str, rows: DataFrame) -> DataFrame:
+    set_table_property(spark, table, "delta.columnMapping.mode", "name")
+    return rows
+
+
+def statistics(spark: SparkSession, table: str, rows: DataFrame) -> DataFrame:
+    set_table_property(spark, table, "delta.dataSkippingStatsColumns", "n")
+    return rows
+
+
+def computed(spark: SparkSession, table: str, rows: DataFrame) -> DataFrame:
+    return rows.localCheckpoint()
+
+
+def other_columns(spark: SparkSession, table: str, rows: DataFrame) -> DataFrame:
+    spark.sql(f"ALTER TABLE delta.`{table}` ADD COLUMN (later string)")
+    return rows
+
+
+def nameless(spark: SparkSession, table: str, rows: DataFrame) -> DataFrame:
+    return frame(spark, [{"pipeline": None, **FULL}])
+
+
+def empty_name(spark: SparkSession, table: str, rows: DataFrame) -> DataFrame:
+    return frame(spark, [{"pipeline": "", **FULL}])
+
+
+def many(spark: SparkSession, table: str, rows: DataFrame) -> DataFrame:
+    return frame(spark, rows_of(FULL) * 10_001)
+
+
+@pytest.mark.parametrize(
+    "change", [checked, mapped, statistics, computed, other_columns, nameless, empty_name, many]
+)
+def test_what_the_driver_cannot_write_is_left_to_delta(
+    spark: SparkSession, tmp_path: Path, change: Callable[..., DataFrame]
+) -> None:
+    table = make(spark, tmp_path / "table")
+    rows = change(spark, table, frame(spark, rows_of(FULL)))
+    append_few(rows, table)
+    assert "minValues" in newest_add(table)["stats"]
+    assert spark.read.format("delta").load(table).where("n = 1").count() == rows.count()
+
+
+def test_days_are_left_to_delta(spark: SparkSession, tmp_path: Path) -> None:
+    table = str(tmp_path / "table")
+    ensure_table(spark, table, shape(COLUMNS), partitions=("day",))
+    append_few(frame(spark, rows_of(FULL)), table)
+    assert "minValues" in newest_add(table)["stats"]
 
 
 def test_what_delta_refuses_is_refused(spark: SparkSession, tmp_path: Path) -> None:
@@ -131,7 +167,16 @@ def test_what_delta_refuses_is_refused(spark: SparkSession, tmp_path: Path) -> N
 def test_a_commit_of_others_meanwhile_is_no_conflict(spark: SparkSession, tmp_path: Path) -> None:
     table = make(spark, tmp_path / "table")
     rows, transaction = frame(spark, rows_of(FULL)), Transaction(spark, table)
-    transaction.write(rows)
+    transaction.write_few(rows)
     append_few(rows, table)
-    retry_conflicts(table, lambda: transaction.commit_unfenced([], None, "Append"))
+    transaction.commit_unfenced([], None, "Append")
     assert len(contents(spark, table)) == 2
+
+
+def test_files_have_the_columns_that_delta_would_have_written(spark: SparkSession, tmp_path: Path) -> None:
+    ours, deltas = make(spark, tmp_path / "ours"), make(spark, tmp_path / "deltas")
+    rows = frame(spark, rows_of(FULL))
+    append_few(rows, ours)
+    rows.write.format("delta").mode("append").save(deltas)
+    schemas = [pq.read_schema(next(Path(table).glob("*/*.parquet"))) for table in (ours, deltas)]
+    assert schemas[0].equals(schemas[1], check_metadata=True)

@@ -1,4 +1,4 @@
-"""Files that no version needs go at once if somebody asks for it, and no others."""
+"""Files that no version needs go when they are old, or at once if somebody asks for it, and no others."""
 
 import os
 import time

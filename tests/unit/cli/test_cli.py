@@ -188,7 +188,7 @@ def test_a_plan_shows_templates_with_their_reasons_and_risks_that_are_accepted(o
     template = plan["kafka.template: realtime"]
     assert template["fetch.min.bytes"] == "2, which overrides 1"
     assert template["receive.buffer.bytes"].startswith("-1: Spark sets 64 KiB")
-    assert plan["ingest_stream: Kafka to bronze"]["kafka.fetch.max.wait.ms"] == "10"
+    assert plan["ingest_stream: Kafka to bronze"]["kafka.receive.buffer.bytes"] == "-1"
     assert "copies of broken records" in plan["accepted risks"]["acks_not_all"]
 
 

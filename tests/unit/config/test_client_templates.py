@@ -70,6 +70,12 @@ def test_without_a_template_a_broker_does_not_hold_fetches_and_nothing_else_is_s
     }
     assert source_options(config.kafka)["kafka.fetch.max.wait.ms"] == "10"
     assert sink_of(config).client.keys() == {"bootstrap.servers"}
-    # Who asks for larger fetches also waits for them.
-    larger = load_config("flights", environ={}, settings=["kafka.options.fetch.min.bytes='9'"])
-    assert "kafka.fetch.max.wait.ms" not in source_options(larger.kafka)
+
+
+@pytest.mark.parametrize(
+    ("option", "wait"),
+    [("fetch.min.bytes", None), ("fetch.max.wait.ms", "9"), ("receive.buffer.bytes", "10")],
+)
+def test_who_asks_for_larger_fetches_or_another_wait_gets_them(option: str, wait: str | None) -> None:
+    config = load_config("flights", environ={}, settings=[f"kafka.options.{option}='9'"])
+    assert source_options(config.kafka).get("kafka.fetch.max.wait.ms") == wait

@@ -49,19 +49,18 @@ import scala.jdk.javaapi.CollectionConverters;
 /**
  * Rows that the driver has, written to files of a table by the driver.
  *
- * <p>To write them as a query takes longer than all else about a small commit: it is planned, and its job started.
+ * <p>A query would cost more than the rest of a small commit: planning and a job.
  */
 public final class FewRows {
   private static final int MOST = 10_000;
   // What a writer has to do for any other feature is not done here.
   private static final Set<String> FEATURES =
       Set.of("appendOnly", "invariants", "checkConstraints", "v2Checkpoint", "vacuumProtocolCheck");
-  // Others may ask for files of another kind, or for more to be done.
+  // Other properties may ask for files of another kind, for statistics, or for more to be done.
   private static final Set<String> PROPERTIES =
       Set.of(
           "delta.appendOnly",
           "delta.checkpointInterval",
-          "delta.dataSkippingStatsColumns",
           "delta.deletedFileRetentionDuration",
           "delta.enableExpiredLogCleanup",
           "delta.logRetentionDuration");
@@ -167,7 +166,7 @@ public final class FewRows {
       StructType columns = (StructType) SchemaUtils.typeAsNullable(metadata.schema());
       table = log.dataPath();
       partitioned = CollectionConverters.asJava(metadata.partitionColumns());
-      // Partition columns are written as well, behind all others.
+      // As Delta does by default: partition columns are written as well, behind all others.
       List<StructField> fields = new ArrayList<>(List.of(columns.fields()));
       fields.sort((one, other) -> Boolean.compare(partitioned.contains(one.name()), partitioned.contains(other.name())));
       written = new StructType(fields.toArray(new StructField[0]));
