@@ -57,6 +57,8 @@ def spark() -> Iterator[SparkSession]:
             # keep the clones that they were started from: some 20 MB each.
             "spark.conf.spark.driver.memory=3g",
             "spark.conf.spark.sql.ui.retainedExecutions=10",
+            # Files have few rows, and a reader makes room for so many at once.
+            "spark.conf.spark.sql.parquet.columnarReaderBatchSize=256",
             "spark.conf.spark.sql.streaming.stopTimeout=60s",
         ],
     )

@@ -21,9 +21,9 @@ BRIEF_ENVIRONMENT = {"JDK_JAVA_OPTIONS": BRIEF_JAVA}
 # need. Its memory is there from the start: while a heap or the space for classes grows, it is collected again
 # and again.
 LASTING_JAVA = (
-    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000"
-    " -XX:Tier4BackEdgeThreshold=400000 -XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC -Xms1500m -Xmn700m"
-    " -XX:MetaspaceSize=400m"
+    "-XX:Tier4InvocationThreshold=150000 -XX:Tier4MinInvocationThreshold=18000"
+    " -XX:Tier4CompileThreshold=450000 -XX:Tier4BackEdgeThreshold=1200000 -XX:ReservedCodeCacheSize=512m"
+    " -XX:-UseCodeCacheFlushing -XX:+UseSerialGC -Xms2200m -Xmn1400m -XX:MetaspaceSize=400m"
 )
 BRIEF_SETTINGS = tuple(f"--set={setting}" for setting in BRIEF_SPARK)
 
