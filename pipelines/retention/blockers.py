@@ -11,8 +11,7 @@ from pyspark.sql import functions as F
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.event_days import FIRST_DAY
-from pipelines.delta.io import small_rows
-from pipelines.delta.small_tables import read_small
+from pipelines.delta.io import read, small_rows
 from pipelines.delta.stream_position import unread_rows
 from pipelines.delta.tables import exists, version
 from pipelines.ledger.bronze_indexer import index_bronze
@@ -44,7 +43,7 @@ def first_unresolved(pipeline: Pipeline) -> datetime | None:
     table = pipeline.table("quarantine")
     if not exists(pipeline.spark, table):
         return None
-    return _first_sent(read_small(pipeline.spark, table).where("_status = 'open'"))
+    return _first_sent(read(pipeline.spark, table).where("_status = 'open'"))
 
 
 def first_broken_not_quarantined(pipeline: Pipeline, condition: str) -> datetime | None:
@@ -115,7 +114,7 @@ def broken_not_in_quarantine(
 
 def records_of_days(pipeline: Pipeline) -> dict[date, int]:
     """Return how many valid records bronze holds of each event day that can be certified."""
-    decoded = decode_all(pipeline, read_small(pipeline.spark, pipeline.table("bronze")))
+    decoded = decode_all(pipeline, read(pipeline.spark, pipeline.table("bronze")))
     valid = decoded.where(F.col(VALID) & (F.col(EVENT_DATE) >= F.lit(FIRST_DAY)))
     return {row[EVENT_DATE]: row["count"] for row in small_rows(valid.groupBy(EVENT_DATE).count())}
 

@@ -12,8 +12,7 @@ from pipelines.config.model import PipelineConfig
 from pipelines.config.streams import Layer
 from pipelines.delta.conditions import days_condition
 from pipelines.delta.first_complete_day import first_complete_day
-from pipelines.delta.io import small_rows
-from pipelines.delta.small_tables import read_small
+from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import exists
 from pipelines.ledger.certifications import Certified, Verdict, certified, verdicts
 from pipelines.ledger.retention_properties import speed_from
@@ -140,4 +139,5 @@ class SparkRetentionLake:
         return speed_from(self.pipeline)
 
     def _read(self, layer: Layer) -> DataFrame:
-        return read_small(self.pipeline.spark, self.pipeline.table(layer))
+        # By Delta's own list of files, since what goes by this does not come back.
+        return read(self.pipeline.spark, self.pipeline.table(layer))

@@ -17,7 +17,7 @@ from testbed.short_lived_settings import BRIEF_JAVA, BRIEF_SPARK
 WITHIN_S = 240.0
 BRIEF_ENVIRONMENT = {"JDK_JAVA_OPTIONS": BRIEF_JAVA}
 # A session that lives for many tests: what the second compiler costs comes back later, for code that runs
-# often. By its own thresholds, a tenth of these, it takes too much of the processor, which other workers
+# often. By its own thresholds, a thirtieth of these, it takes too much of the processor, which other workers
 # need. Its memory is there from the start: while a heap or the space for classes grows, it is collected again
 # and again.
 LASTING_JAVA = (
