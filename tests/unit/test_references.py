@@ -118,6 +118,7 @@ def errors_of(docstring: str) -> list[str]:
     return [name.removeprefix("One of ").strip("`") for entry in entries for name in entry.split(", ")]
 
 
+@pytest.mark.patient
 @pytest.mark.parametrize("root", ROOTS)
 def test_each_error_that_a_docstring_says_is_raised_exists(root: str) -> None:
     stale = [

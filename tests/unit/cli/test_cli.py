@@ -29,6 +29,7 @@ def alone(*words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.patient
 def test_a_suite_that_a_night_would_refuse_is_refused_by_plan(oncelake: Run, tmp_path: Path) -> None:
     conf = Path(shutil.copytree("conf", tmp_path / "conf"))
     path = conf / "base/gx/expectations/flights/rows.json"

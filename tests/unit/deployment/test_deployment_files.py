@@ -62,6 +62,7 @@ def strings(value: Any) -> list[str]:
     return [each for part in value for each in strings(part)] if isinstance(value, list) else [str(value)]
 
 
+@pytest.mark.patient
 @pytest.mark.parametrize("which", ["plain", "everything"])
 def test_published_schemas_take_all_documents(which: str, request: pytest.FixtureRequest) -> None:
     found = list(documents(request.getfixturevalue(which)))

@@ -36,6 +36,7 @@ def failed_page() -> Page:
     return read_page(page_of("failed"))
 
 
+@pytest.mark.patient
 def test_page_refers_to_nothing_outside_itself(case: tuple[ReportData, str]) -> None:
     """No address that a browser would fetch, no script, no handler, in any element of any case."""
     for tag, attributes in read_page(case[1]).elements:
