@@ -6,6 +6,7 @@ and ends with one line of JSON.
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -54,6 +55,9 @@ class Order:
 def main() -> None:
     """Do what the order says."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
+    # Java writes to standard output as it likes, a recorder for instance: that goes to the log.
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     order = Order(**json.loads(sys.stdin.readline()))
     item = ITEMS[order.item]
     # No environment: the address is in the settings.
@@ -62,7 +66,7 @@ def main() -> None:
     work = Work(Pipeline(spark, config, contract), Truth(**order.truth), watch(spark))
     if item.prepare:
         item.prepare(work)
-    print("ready", flush=True)
+    print("ready", file=answers, flush=True)
     if sys.stdin.readline().strip() != "go":
         sys.exit(1)
     with Volume(spark, Path(config.root)) as volume, Meter() as meter:
@@ -71,13 +75,13 @@ def main() -> None:
     result["mb"] = {"read": round(volume.read_mb, 1), "written": round(volume.written_mb, 1)}
     if order.item == "rebuild":
         result["build"] = asdict(meter.cost(until=built_at(work)))
-    print("done", flush=True)
+    print("done", file=answers, flush=True)
     if order.check:
         sys.stdin.readline()
         item.check(work)
         result["tables"] = sizes(work)
         result["steps"] = steps(work) if item.night else []
-    print(json.dumps(result), flush=True)
+    print(json.dumps(result), file=answers, flush=True)
     spark.stop()
 
 
