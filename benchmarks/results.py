@@ -18,10 +18,12 @@ from benchmarks.summary import AtSize, Summary, label_of, summarize
 HEADINGS = (
     "work",
     "µs CPU an event",
+    "without compilers",
     "fixed CPU s",
     "events",
     "wall s",
     "CPU s",
+    "compilers, CPU s",
     "records/s",
     "against raw, wall",
     "against raw, CPU",
@@ -33,6 +35,7 @@ HEADINGS = (
 _ON_A_TERMINAL = {
     "work": "work",
     "µs CPU an event": "µs/event",
+    "without compilers": "warm µs",
     "fixed CPU s": "fixed s",
     "events": "events",
     "wall s": "wall s",
@@ -88,6 +91,7 @@ def rows(summaries: Sequence[Summary]) -> list[list[str]]:
         [
             summary.label if not number else "",
             _figure(summary.marginal_us) if not number else "",
+            _figure(summary.warm_us) if not number else "",
             _figure(summary.fixed_s) if not number else "",
             *_cells(size),
         ]
@@ -103,6 +107,7 @@ def _cells(size: AtSize) -> list[str]:
         f"{size.events:,}",
         f"{size.wall_s:.1f}",
         f"{size.cpu_s:.1f}",
+        f"{size.compile_s:.1f}",
         f"{size.records_per_s:,}",
         f"{size.ratio_wall:.2f}{spread}",
         f"{size.ratio_cpu:.2f}",

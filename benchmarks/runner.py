@@ -52,6 +52,7 @@ class Result:
         value_bytes: the length of all values of the topic, in bytes.
         wall_s: seconds from the start to the end; starting Spark is not in it.
         cpu_s: CPU seconds of all its processes in that time.
+        compile_s: those of them that Java's compilers took.
         peak_mb: the largest resident memory of all its processes.
         details: micro-batches, tables, steps of nightly runs, megabytes read and written.
     """
@@ -62,6 +63,7 @@ class Result:
     value_bytes: int
     wall_s: float
     cpu_s: float
+    compile_s: float
     peak_mb: float
     details: dict[str, Any] = field(default_factory=dict)
 
@@ -123,6 +125,7 @@ def _run(setup: Setup, name: str, lakes: Path, repetition: int) -> Iterator[Resu
         *of_run,
         end - min(cost["began"] for cost in costs),
         sum(cost["cpu_s"] for cost in costs),
+        sum(cost["compile_s"] for cost in costs),
         sum(cost["peak_mb"] for cost in costs),
         {
             "queries": {query: value for one in found for query, value in one["queries"].items()},
@@ -132,7 +135,8 @@ def _run(setup: Setup, name: str, lakes: Path, repetition: int) -> Iterator[Resu
         },
     )
     if build := found[-1].get("build"):
-        yield Result("build", *of_run, build["wall_s"], build["cpu_s"], build["peak_mb"])
+        costs_of_build = (build[part] for part in ("wall_s", "cpu_s", "compile_s", "peak_mb"))
+        yield Result("build", *of_run, *costs_of_build)
 
 
 class _Worker:

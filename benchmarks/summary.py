@@ -21,6 +21,7 @@ class AtSize:
         events: how many records the topic holds.
         wall_s: seconds, starting Spark not included.
         cpu_s: CPU seconds of all processes in that time.
+        compile_s: those of them that Java's compilers took.
         peak_mb: the largest resident memory of all processes, in megabytes.
         records_per_s: records for each second of wall time.
         ratio_wall: how fast it was against the raw append of as many records in the same run; more is faster.
@@ -32,6 +33,7 @@ class AtSize:
     events: int
     wall_s: float
     cpu_s: float
+    compile_s: float
     peak_mb: int
     records_per_s: int
     ratio_wall: float
@@ -50,13 +52,15 @@ class Summary:
         sizes: the cost at each size, the smallest first.
         marginal_us: CPU microseconds for each further event: the slope over the sizes, by least squares. None
             with a single size.
-        fixed_s: CPU seconds with no event at all, by the same line: planning, compiling, commits.
+        warm_us: the same without Java's compilers, whose work ends after some minutes.
+        fixed_s: CPU seconds with no event at all, by the line of `marginal_us`: planning, compiling, commits.
     """
 
     item: str
     label: str
     sizes: tuple[AtSize, ...]
     marginal_us: float | None
+    warm_us: float | None
     fixed_s: float | None
 
 
@@ -84,7 +88,8 @@ def _summary(item: str, results: Sequence[Result]) -> Summary:
         for events in sorted({result.events for result in own})
     )
     marginal, fixed = _line((size.events * share, size.cpu_s) for size in sizes)
-    return Summary(item, label_of(item), sizes, marginal, fixed)
+    warm, _ = _line((size.events * share, size.cpu_s - size.compile_s) for size in sizes)
+    return Summary(item, label_of(item), sizes, marginal, warm, fixed)
 
 
 def _at_size(same: Sequence[Result], references: dict[tuple[int, int], Result], share: float) -> AtSize:
@@ -101,6 +106,7 @@ def _at_size(same: Sequence[Result], references: dict[tuple[int, int], Result], 
         events=same[0].events,
         wall_s=round(wall_s, 2),
         cpu_s=round(median(result.cpu_s for result in same), 2),
+        compile_s=round(median(result.compile_s for result in same), 2),
         peak_mb=round(median(result.peak_mb for result in same)),
         records_per_s=round(same[0].events * share / wall_s),
         ratio_wall=round(median(wall), 3),

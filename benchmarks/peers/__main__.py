@@ -35,7 +35,16 @@ from pipelines.runtime.processes import graceful_shutdown
 _OUT: Final = Path(__file__).parents[1] / "out"
 # For what takes a minute or two. Some programs, started again after a kill, wait for ever.
 _WITHIN_S: Final = 600.0
-_COLUMNS: Final = ("peer", "µs CPU/event", "wall s", "CPU s", "peak MB", "result", "after kill -9")
+_COLUMNS: Final = (
+    "peer",
+    "µs CPU/event",
+    "without compilers",
+    "wall s",
+    "CPU s",
+    "peak MB",
+    "result",
+    "after kill -9",
+)
 
 
 class _Hung(InfrastructureError):
@@ -50,6 +59,7 @@ class Measured:
         label: how tables call it.
         why_not: why it cannot run here; None if it can.
         marginal_us: CPU microseconds for each further event.
+        warm_us: the same without Java's compilers.
         wall_s: seconds for the larger topic, its start included.
         cpu_s: CPU seconds for it.
         peak_mb: the largest resident memory of all its processes.
@@ -62,6 +72,7 @@ class Measured:
     label: str
     why_not: str | None = None
     marginal_us: float | None = None
+    warm_us: float | None = None
     wall_s: float | None = None
     cpu_s: float | None = None
     peak_mb: float | None = None
@@ -74,7 +85,7 @@ class Measured:
         """Return the cells of its row under the columns of the table."""
         if self.why_not:
             return [self.label, f"cannot run here: {self.why_not}", *[""] * (len(_COLUMNS) - 2)]
-        figures = (self.marginal_us, self.wall_s, self.cpu_s, self.peak_mb)
+        figures = (self.marginal_us, self.warm_us, self.wall_s, self.cpu_s, self.peak_mb)
         after_kill = _words(self.after_kill)
         if self.has_hung:
             after_kill += f", but did not end within {_WITHIN_S:.0f} s"
@@ -118,12 +129,15 @@ class Bench:
             runs = [self._run(peer, topic) for topic in self.topics]
             small, large = (cost for cost, _ in (runs[0], runs[-1]))
             events = [truth.records for truth in self.topics.values()]
-            slope = None
-            if len(runs) > 1:
-                slope = (large["cpu_s"] - small["cpu_s"]) / (events[-1] - events[0]) * 1e6
+            further = (events[-1] - events[0]) / 1e6
+            slope = warm = None
+            if further:
+                slope = (large["cpu_s"] - small["cpu_s"]) / further
+                warm = slope - (large["compile_s"] - small["compile_s"]) / further
             measured = Measured(
                 peer.label,
                 marginal_us=slope,
+                warm_us=warm,
                 wall_s=large["wall_s"],
                 cpu_s=large["cpu_s"],
                 peak_mb=large["peak_mb"],

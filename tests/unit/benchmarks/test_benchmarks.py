@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from pathlib import Path
@@ -116,9 +117,16 @@ def test_an_item_brings_what_it_needs_and_always_the_reference_first() -> None:
     assert chosen([]) == list(ITEMS)
 
 
+def _result(item: str, events: int, wall_s: float, cpu_s: float) -> Result:
+    return Result(item, events, 1, 244 * events, wall_s, cpu_s, 1.0, 500)
+
+
 def test_ratios_are_taken_within_a_repetition() -> None:
-    slow = [Result("raw", 1_000, 1, 9, 40.0, 60.0, 500), Result("ingest", 1_000, 1, 9, 50.0, 80.0, 600)]
-    fast = [Result("raw", 1_000, 2, 9, 10.0, 15.0, 500), Result("ingest", 1_000, 2, 9, 12.5, 20.0, 600)]
+    slow = [_result("raw", 1_000, 40.0, 60.0), _result("ingest", 1_000, 50.0, 80.0)]
+    fast = [
+        replace(_result("raw", 1_000, 10.0, 15.0), repetition=2),
+        replace(_result("ingest", 1_000, 12.5, 20.0), repetition=2),
+    ]
     raw, ingest = (summary.sizes[0] for summary in summarize([*slow, *fast]))
     assert (raw.ratio_wall, raw.ratio_cpu) == (1.0, 1.0)
     assert (ingest.ratio_wall, ingest.ratio_cpu) == (0.8, 0.75)
@@ -128,16 +136,17 @@ def test_ratios_are_taken_within_a_repetition() -> None:
 
 def test_the_cost_of_one_more_event_is_the_slope_over_the_sizes() -> None:
     written = {"mb": {"read": 0.0, "written": 0.5}}
-    small = [Result("raw", 1_000_000, 1, 10**6, 10.0, 20.0, 500, written)]
-    large = [Result("raw", 3_000_000, 1, 3 * 10**6, 20.0, 50.0, 500, written)]
-    (raw,) = summarize([*small, *large])
-    assert (raw.marginal_us, raw.fixed_s) == (15.0, 5.0)
+    small = Result("raw", 1_000_000, 1, 10**6, 10.0, 20.0, 8.0, 500, written)
+    large = Result("raw", 3_000_000, 1, 3 * 10**6, 20.0, 50.0, 12.0, 500, written)
+    (raw,) = summarize([small, large])
+    assert (raw.marginal_us, raw.warm_us, raw.fixed_s) == (15.0, 13.0, 5.0)
+    assert [size.compile_s for size in raw.sizes] == [8.0, 12.0]
     assert [size.written for size in raw.sizes] == [0.5, 0.17]
 
 
 def test_an_item_that_works_on_a_share_is_compared_with_as_many_records() -> None:
     share = ITEMS["repair"].share
-    run = [Result("raw", 3_000, 1, 9, 30.0, 60.0, 500), Result("repair", 3_000, 1, 9, 2.0, 4.0, 500)]
+    run = [_result("raw", 3_000, 30.0, 60.0), _result("repair", 3_000, 2.0, 4.0)]
     repair = summarize(run)[1].sizes[0]
     assert (repair.ratio_wall, repair.records_per_s) == (round(30 * share / 2, 3), round(3_000 * share / 2))
 
@@ -147,9 +156,9 @@ def test_results_are_written_for_people_and_programs_whatever_was_measured(tmp_p
     steps = [{"step": "audit", "seconds": 1.0, "detail": "5 rows asked"}]
     details = {"mb": {"read": 1.0, "written": 2.0}, "steps": steps}
     results = [
-        Result("raw", 1_000, 1, 244_000, 4.0, 6.0, 500),
-        Result("rebuild", 1_000, 1, 244_000, 8.0, 9.0, 700, details),
-        Result("raw", 2_000, 1, 488_000, 5.0, 8.0, 500),
+        _result("raw", 1_000, 4.0, 6.0),
+        replace(_result("rebuild", 1_000, 8.0, 9.0), details=details),
+        _result("raw", 2_000, 5.0, 8.0),
     ]
     for number in range(1, len(results) + 1):
         report.write(results[:number])
@@ -157,7 +166,10 @@ def test_results_are_written_for_people_and_programs_whatever_was_measured(tmp_p
     assert [row["item"] for row in written["results"]] == ["raw", "rebuild", "raw"]
     assert written["summary"][0]["marginal_us"] == 2000.0
     told = report.path.with_suffix(".md").read_text()
-    assert "| raw append | 2000.0 | 4.0 | 1,000 | 4.0 | 6.0 | 250 | 1.00 | 1.00 |  | 500 |" in told
+    assert (
+        "| raw append | 2000.0 | 2000.0 | 4.0 | 1,000 | 4.0 | 6.0 | 1.0 | 250 | 1.00 | 1.00 |  | 500 |"
+        in told
+    )
     assert "- rebuild with audit, 1,000 events: audit 1.0 s; the audit is 0.12 of the run" in told
     html = report.path.with_suffix(".html").read_text()
     assert html.count("<svg") == 2
@@ -198,6 +210,17 @@ def test_the_meter_counts_the_time_of_child_processes() -> None:
     assert 0.2 < cost.cpu_s < cost.wall_s * 4
     assert cost.peak_mb > 1
     assert meter.cost(until=cost.began).wall_s == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows what each thread takes")
+def test_the_meter_tells_what_the_compilers_of_java_take() -> None:
+    named = "import ctypes, time\nctypes.CDLL(None).prctl(15, b'C2 CompilerThread0')\n"
+    code = named + "while time.process_time() < 0.6: pass\ntime.sleep(0.6)"
+    with Meter() as meter:
+        subprocess.run([sys.executable, "-c", code], check=True)
+        subprocess.run([sys.executable, "-c", code.replace("C2 Comp", "Comp")], check=True)
+    cost = meter.cost()
+    assert 0.4 < cost.compile_s < cost.cpu_s - 0.4
 
 
 def _with_newest(times: list[datetime]) -> list[tuple[datetime, datetime]]:

@@ -46,8 +46,17 @@ def test_files_of_a_delta_table_are_those_that_its_log_has(tmp_path: Path) -> No
 
 def test_a_row_says_what_is_wrong_and_what_cannot_run() -> None:
     exact, twice = Outcome(4, 0, 0), Outcome(5, 1, 1)
-    measured = Measured("A", None, 20.04, 61.2, 100.0, 2_345.6, exact, twice)
-    assert measured.cells() == ["A", "20.0", "61.2", "100.0", "2,346", "exact", "1 duplicates, 1 missing"]
+    measured = Measured("A", None, 20.04, 17.5, 61.2, 100.0, 2_345.6, exact, twice)
+    assert measured.cells() == [
+        "A",
+        "20.0",
+        "17.5",
+        "61.2",
+        "100.0",
+        "2,346",
+        "exact",
+        "1 duplicates, 1 missing",
+    ]
     hung = replace(measured, result=None, at_kill=3, has_hung=True)
     assert hung.cells()[-1] == "1 duplicates, 1 missing, but did not end within 600 s (3 rows before)"
     assert Measured("B", why_not="no such package").cells()[:2] == ["B", "cannot run here: no such package"]
