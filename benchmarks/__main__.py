@@ -76,7 +76,7 @@ class Bench:
                     setup = Setup(folder, running.bootstrap_servers, topic, truth, **self.options)
                     for repetition in range(1, self.repeat + 1):
                         progress.update(task, description=f"{events:,} events, run {repetition}")
-                        for result in run_items(setup, self.names, repetition):
+                        for result in run_items(setup, self._names(events), repetition):
                             yield result
                             if result.item in ITEMS:
                                 progress.advance(task, self._cost_of(result.item, events))
@@ -85,7 +85,11 @@ class Bench:
 
     def _cost(self, events: int) -> float:
         """Return about how long a run takes, in raw appends of one record."""
-        return sum(self._cost_of(name, events) for name in self.names)
+        return sum(self._cost_of(name, events) for name in self._names(events))
+
+    def _names(self, events: int) -> list[str]:
+        most = max(self.sizes)
+        return [name for name in self.names if events == most or not ITEMS[name].with_most_alone]
 
     def _cost_of(self, name: str, events: int) -> float:
         return _START + ITEMS[name].weight * events
