@@ -93,6 +93,12 @@ class Aged:
 
     def fill(self) -> None:
         """Write the tables, and let a night decide on all days but the last."""
+        self.write()
+        days = days_of(self.age.first, self.age.last - _DAY)
+        nightly(self.pipeline, "fill", days)
+
+    def write(self) -> None:
+        """Write the tables as the streams would have left them, and as nights of old days would have."""
         ensure_bronze(self.pipeline)
         ensure_quarantine(self.pipeline)
         ensure_speed(self.pipeline)
@@ -100,8 +106,6 @@ class Aged:
         if self.age.days:
             self._old()
         self._recent()
-        days = days_of(self.age.first, self.age.last - _DAY)
-        nightly(self.pipeline, "fill", days)
 
     def _old(self) -> None:
         """Write what was before the days that hold events."""

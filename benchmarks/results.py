@@ -36,7 +36,6 @@ _ON_A_TERMINAL = {
     "work": "work",
     "µs CPU an event": "µs/event",
     "without compilers": "warm µs",
-    "fixed CPU s": "fixed s",
     "events": "events",
     "wall s": "wall s",
     "CPU s": "CPU s",

@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from benchmarks.__main__ import main
 from benchmarks.events import DAY, PARTITIONS, Truth, add_up, chunks
 from benchmarks.items import ITEMS
+from benchmarks.many_pipelines import night_table
 from benchmarks.meter import Meter
 from benchmarks.progress import Progress
 from benchmarks.results import Report
@@ -221,6 +223,17 @@ def test_the_meter_tells_what_the_compilers_of_java_take() -> None:
         subprocess.run([sys.executable, "-c", code.replace("C2 Comp", "Comp")], check=True)
     cost = meter.cost()
     assert 0.4 < cost.compile_s < cost.cpu_s - 0.4
+
+
+def test_a_night_of_many_pipelines_is_told_by_how_many_were_through() -> None:
+    with Meter() as meter:
+        began = datetime.now(UTC)
+    nights = [{"started_at": began.isoformat(), "duration_s": 0.0}] * 20
+    console = Console(width=120, record=True)
+    console.print(night_table(nights, meter))
+    told = [line.split("│")[1].strip() for line in console.export_text().splitlines() if "│" in line]
+    assert told == ["2", "5", "7", "10", "12", "15", "17", "20"]
+    assert len(night_table(nights[:3], meter).rows) == 3
 
 
 def _with_newest(times: list[datetime]) -> list[tuple[datetime, datetime]]:
