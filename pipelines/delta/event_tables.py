@@ -16,6 +16,7 @@ from pipelines.delta.table_properties import (
     CERTIFIED,
     DAYS,
     DEDUP,
+    OF_STREAMS,
     TEN_YEARS,
     history_retention,
     json_from_hex,
@@ -60,6 +61,7 @@ def ensure_speed(pipeline: Pipeline) -> None:
     looked_up = (*pipeline.contract.key, pipeline.contract.event_time, *shape(ORIGIN_COLUMNS).names)
     properties = {
         **{DEDUP: encoded, BY_CLOCK_SINCE: ALWAYS.isoformat()},
+        **OF_STREAMS,
         **statistics_of(schema, looked_up),
     }
     ensure_table(spark, path, schema, partitions=["_event_date"], properties=properties)

@@ -12,6 +12,7 @@ from pipelines.config.streams import writer_of
 from pipelines.delta.table_properties import (
     APPEND_ONLY,
     CHANGE_DATA_FEED,
+    OF_STREAMS,
     TOPIC_ID,
     from_hex,
     parse_property,
@@ -50,7 +51,7 @@ def ensure_bronze(pipeline: Pipeline, properties: Mapping[str, str] | None = Non
     """Make the bronze table, with these properties, if there is none. It refuses updates and deletes."""
     spark = pipeline.spark
     table, whole = pipeline.table("bronze"), shape(f"{BRONZE}, {_FORGOTTEN}")
-    ours = {APPEND_ONLY: "true", CHANGE_DATA_FEED: "true", **statistics_of(whole, _LOOKED_UP)}
+    ours = {APPEND_ONLY: "true", CHANGE_DATA_FEED: "true", **OF_STREAMS, **statistics_of(whole, _LOOKED_UP)}
     properties = {**ours, **(properties or {})}
     # A column that a table gets ends the streams that read it, so an older one gets it when it is needed.
     lacks = exists(spark, table) and FORGOTTEN not in DeltaTable.forPath(spark, table).toDF().columns
@@ -64,7 +65,7 @@ def ensure_forgettable(spark: SparkSession, table: str) -> None:
 
 def ensure_quarantine(pipeline: Pipeline) -> None:
     """Make the quarantine table if there is none."""
-    ensure_table(pipeline.spark, pipeline.table("quarantine"), shape(QUARANTINE))
+    ensure_table(pipeline.spark, pipeline.table("quarantine"), shape(QUARANTINE), properties=OF_STREAMS)
 
 
 def topic_of_bronze(pipeline: Pipeline) -> str | None:

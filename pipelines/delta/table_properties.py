@@ -40,6 +40,8 @@ CHANGE_DATA_FEED: Final = "delta.enableChangeDataFeed"
 LOG_RETENTION: Final = "delta.logRetentionDuration"
 DELETED_FILE_RETENTION: Final = "delta.deletedFileRetentionDuration"
 STATISTICS: Final = "delta.dataSkippingStatsColumns"
+OF_STREAMS: Final = {"delta.checkpointInterval": "100"}
+"""Properties of a table with a commit for each micro-batch: Delta's default would make every tenth one wait."""
 
 T = TypeVar("T")
 

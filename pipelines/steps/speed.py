@@ -208,7 +208,7 @@ class _Job:
                     with part_of_writing("quarantine"):
                         sent = aside.rows()
                         bad = self._broken(rows) if sent is None else sent
-                        self._quarantine(bad, batch, broken, draft)
+                        self._quarantine(bad, batch, aside.reasons(), draft)
                 except Exception:
                     if draft:
                         draft.transaction.discard()
@@ -233,17 +233,18 @@ class _Job:
             raise _NewPlan("the micro-batch itself, kept")
         return routes.where(F.col(BAD).isNotNull())
 
-    def _quarantine(self, rows: DataFrame, batch: int, broken: int, draft: DraftedRows | None) -> None:
+    def _quarantine(
+        self, rows: DataFrame, batch: int, reasons: Mapping[str, int], draft: DraftedRows | None
+    ) -> None:
         """Write the broken records of a micro-batch, unless there are too many."""
-        config = self.pipeline.config
+        config, broken = self.pipeline.config, sum(reasons.values())
         # What an earlier try has written was not too many.
         if draft:
             came, limit = observed(self.pipeline.spark, _DECODED), config.quarantine
-            unknown = rows.where(F.col(f"{BAD}.reason") == "unknown_schema")
-            named = unknown.count()
+            named = reasons.get("unknown_schema", 0)
             # What the others alone are too many for costs the registry nothing.
             if named and not too_many(broken - named, came, limit):
-                self._learn(unknown, batch)
+                self._learn(rows.where(F.col(f"{BAD}.reason") == "unknown_schema"), batch)
             if too_many(broken, came, limit):
                 raise _refusal(broken, came, limit)
         bad = broken_of(rows, self.pipeline.contract)
