@@ -61,6 +61,7 @@ class IdempotentWriter:
         fence: Keeps out a run that was replaced by a reset of its checkpoint; None if a reset replaces the
             table as well.
         table_id: The id of the table when this run wrote to it first; None before that.
+        has_few: Whether the driver has the rows, as a rule; it then writes them itself.
     """
 
     table: str
@@ -69,6 +70,7 @@ class IdempotentWriter:
     last: BatchRows | None = None
     fence: ResetFence | None = None
     table_id: str | None = None
+    has_few: bool = False
 
     def append(self, rows: DataFrame, batch: int, count: int, **notes: int | None) -> bool:
         """Append a micro-batch, unless an earlier try has done so; one without rows is a commit, too.
@@ -115,7 +117,10 @@ class IdempotentWriter:
         """Write the rows of a micro-batch to files that no reader sees before `commit`."""
         transaction = Transaction(rows.sparkSession, self.table)
         self._require_same_table(transaction)
-        transaction.write(rows)
+        if self.has_few:
+            transaction.write_few(rows, with_statistics=True)
+        else:
+            transaction.write(rows)
         return DraftedRows(transaction, transaction.written_rows())
 
     def _require_same_table(self, transaction: Transaction) -> None:

@@ -117,5 +117,6 @@ def first_try(broken: DataFrame) -> DataFrame:
             "_status": F.lit("open"),
             "_attempts": F.lit(1),
             "_tried_at": F.current_timestamp(),
+            REPLAYED_BY: F.lit(None).cast("string"),
         }
     )

@@ -37,7 +37,12 @@ class SpeedWriter:
         return cls(
             check.files.path,
             IdempotentWriter(config.table("speed"), begun, table_id=check.files.note.get("speed")),
-            IdempotentWriter(config.table("quarantine"), begun, table_id=check.files.note.get("quarantine")),
+            IdempotentWriter(
+                config.table("quarantine"),
+                begun,
+                table_id=check.files.note.get("quarantine"),
+                has_few=True,
+            ),
             check.quarantined,
         )
 

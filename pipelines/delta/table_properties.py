@@ -41,7 +41,7 @@ LOG_RETENTION: Final = "delta.logRetentionDuration"
 DELETED_FILE_RETENTION: Final = "delta.deletedFileRetentionDuration"
 STATISTICS: Final = "delta.dataSkippingStatsColumns"
 OF_STREAMS: Final = {"delta.checkpointInterval": "100"}
-"""Properties of a table with a commit for each micro-batch: Delta's default would make every tenth one wait."""
+"""Properties of a table with a commit for each micro-batch. By Delta's default each tenth one would wait."""
 
 T = TypeVar("T")
 

@@ -293,11 +293,13 @@ class Transaction:
         self._activate(rows)
         self._written = self._inner.writeFiles(rows._jdf)
 
-    def write_few(self, rows: DataFrame) -> None:
-        """Write rows as `write` does; those that the driver has without a job, and without statistics.
+    def write_few(self, rows: DataFrame, *, with_statistics: bool = False) -> None:
+        """Write rows as `write` does; those that the driver has without a job.
 
         Args:
             rows: The rows, as `pipelines.delta.tables.small_frame` makes them; of others it takes a job.
+            with_statistics: Whether the log gets Delta's statistics of them, which a table with partitions
+                gets by a job alone.
 
         Raises:
             As `write`.
@@ -305,7 +307,9 @@ class Transaction:
         self.require_table()
         self._activate(rows)
         session = rows.sparkSession._jsparkSession
-        self._written = self._jvm.oncelake.files.FewRows.write(session, self._inner, rows._jdf)
+        self._written = self._jvm.oncelake.files.FewRows.write(
+            session, self._inner, rows._jdf, with_statistics
+        )
         if self._written is None:
             self.write(rows)
 

@@ -1,6 +1,7 @@
 """What breaks its contract is kept whole, stops the stream only in masses, and can be put back."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -101,6 +102,18 @@ def streamed_numbers(lake: Lake) -> list[int]:
 def kept(lake: Lake) -> list[tuple[Any, ...]]:
     rows = lake.table("quarantine").orderBy("_partition", "_offset")
     return [(r["_status"], r["_reason"], r["_attempts"]) for r in rows.collect()]
+
+
+def test_the_driver_writes_what_it_has_of_broken_records_with_statistics(streamed: Lake) -> None:
+    log = Path(streamed.config.table("quarantine"), "_delta_log")
+    lines = (line for file in sorted(log.glob("*.json")) for line in file.read_text().splitlines())
+    (added,) = (action["add"] for action in map(json.loads, lines) if "add" in action)
+    # A task writes files whose names end with the number of the file.
+    assert not re.search(r"-c[0-9]+\.", added["path"])
+    kept = json.loads(added["stats"])
+    assert kept["numRecords"] == streamed.count("quarantine")
+    assert (kept["minValues"]["_offset"], kept["minValues"]["_status"]) == (0, "open")
+    assert kept["nullCount"][REPLAYED_BY] == kept["numRecords"]
 
 
 def dies_between_its_tables(lake: Lake) -> None:

@@ -19,6 +19,7 @@ from pipelines.delta.table_properties import set_table_property
 from pipelines.delta.tables import ensure_table, shape, small_frame
 from pipelines.delta.transaction import Transaction
 from pipelines.errors import SourceError
+from pipelines.session_settings import session_settings
 
 COLUMNS = (
     "pipeline string, n bigint, at timestamp, day date, tags map<string, int>, parts array<struct<x: double>>"
@@ -180,3 +181,24 @@ def test_files_have_the_columns_that_delta_would_have_written(spark: SparkSessio
     rows.write.format("delta").mode("append").save(deltas)
     schemas = [pq.read_schema(next(Path(table).glob("*/*.parquet"))) for table in (ours, deltas)]
     assert schemas[0].equals(schemas[1], check_metadata=True)
+
+
+@pytest.mark.parametrize("collects", ["true", "false"])
+def test_statistics_are_what_delta_would_have_kept(
+    spark: SparkSession, tmp_path: Path, collects: str
+) -> None:
+    ours, deltas = str(tmp_path / "ours"), str(tmp_path / "deltas")
+    for table in (ours, deltas):
+        ensure_table(spark, table, shape(COLUMNS))
+    rows = frame(spark, rows_of(FULL, {**FULL, "n": 7, "day": None}, EMPTY))
+    with session_settings(spark, {"spark.databricks.delta.stats.collect": collects}):
+        transaction = Transaction(spark, ours)
+        with jobs_in(spark) as jobs:
+            transaction.write_few(rows, with_statistics=True)
+        transaction.commit_unfenced([], None, "Append")
+        rows.write.format("delta").mode("append").save(deltas)
+    assert jobs == []
+    expected = json.loads(newest_add(deltas).get("stats") or '{"numRecords": 3}')
+    assert ("minValues" in expected) == (collects == "true")
+    assert json.loads(newest_add(ours)["stats"]) == expected
+    assert contents(spark, ours) == contents(spark, deltas)

@@ -18,6 +18,7 @@ import org.apache.hadoop.mapreduce.task.TaskAttemptContextImpl;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.catalog.ExternalCatalogUtils;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -34,8 +35,11 @@ import org.apache.spark.sql.delta.actions.Metadata;
 import org.apache.spark.sql.delta.actions.Protocol;
 import org.apache.spark.sql.delta.constraints.Constraints;
 import org.apache.spark.sql.delta.schema.SchemaUtils;
+import org.apache.spark.sql.delta.stats.DeltaJobStatisticsTracker;
 import org.apache.spark.sql.execution.datasources.OutputWriter;
 import org.apache.spark.sql.execution.datasources.OutputWriterFactory;
+import org.apache.spark.sql.execution.datasources.WriteTaskStats;
+import org.apache.spark.sql.execution.datasources.WriteTaskStatsTracker;
 import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.sql.execution.metric.SQLMetrics;
 import org.apache.spark.sql.types.DataTypes;
@@ -76,10 +80,13 @@ public final class FewRows {
    * @param spark the session
    * @param transaction the transaction
    * @param rows the rows, in the columns of the table
+   * @param withStatistics whether to give a file the statistics that Delta would; of a table with partitions
+   *     Delta has to write them itself
    * @return the actions that add the files; null if they are not rows of the driver, or the table asks for more
    * @throws IOException if a file cannot be written
    */
-  public static Seq<FileAction> write(SparkSession spark, OptimisticTransaction transaction, Dataset<Row> rows)
+  public static Seq<FileAction> write(
+      SparkSession spark, OptimisticTransaction transaction, Dataset<Row> rows, boolean withStatistics)
       throws IOException {
     Metadata metadata = transaction.metadata();
     LocalRelation local = local(rows);
@@ -88,6 +95,9 @@ public final class FewRows {
     }
     StructType columns = metadata.schema();
     List<String> partitioned = CollectionConverters.asJava(metadata.partitionColumns());
+    if (withStatistics && !partitioned.isEmpty()) {
+      return null;
+    }
     Map<List<String>, List<InternalRow>> parts = new LinkedHashMap<>();
     List<InternalRow> all = CollectionConverters.asJava(local.data());
     for (InternalRow row : all) {
@@ -101,7 +111,8 @@ public final class FewRows {
       }
       parts.computeIfAbsent(values, key -> new ArrayList<>()).add(row);
     }
-    Writer writer = new Writer(spark, transaction.deltaLog(), transaction.protocol(), metadata);
+    Statistics statistics = withStatistics ? new Statistics(transaction, local, rows) : null;
+    Writer writer = new Writer(spark, transaction, statistics);
     List<AddFile> added = new ArrayList<>();
     for (Map.Entry<List<String>, List<InternalRow>> part : parts.entrySet()) {
       added.add(writer.write(part.getKey(), part.getValue()));
@@ -161,8 +172,12 @@ public final class FewRows {
     private final int[] ordinals;
     private final OutputWriterFactory factory;
     private final TaskAttemptContext context;
+    private final Statistics statistics;
 
-    Writer(SparkSession spark, DeltaLog log, Protocol protocol, Metadata metadata) throws IOException {
+    Writer(SparkSession spark, OptimisticTransaction transaction, Statistics statistics) throws IOException {
+      DeltaLog log = transaction.deltaLog();
+      Metadata metadata = transaction.metadata();
+      this.statistics = statistics;
       StructType columns = (StructType) SchemaUtils.typeAsNullable(metadata.schema());
       table = log.dataPath();
       partitioned = CollectionConverters.asJava(metadata.partitionColumns());
@@ -174,7 +189,7 @@ public final class FewRows {
       Job job = Job.getInstance(log.newDeltaHadoopConf());
       CaseInsensitiveMap<String> options =
           new CaseInsensitiveMap<>(Map$.MODULE$.<String, String>empty());
-      factory = log.fileFormat(protocol, metadata).prepareWrite(spark, job, options, written);
+      factory = log.fileFormat(transaction.protocol(), metadata).prepareWrite(spark, job, options, written);
       context = new TaskAttemptContextImpl(job.getConfiguration(), new TaskAttemptID());
     }
 
@@ -193,7 +208,7 @@ public final class FewRows {
       } finally {
         out.close();
       }
-      return added(file, values, rows.size());
+      return added(file, values, rows);
     }
 
     private InternalRow reordered(InternalRow row) {
@@ -204,7 +219,7 @@ public final class FewRows {
       return new GenericInternalRow(values);
     }
 
-    private AddFile added(Path file, List<String> values, int rows) throws IOException {
+    private AddFile added(Path file, List<String> values, List<InternalRow> rows) throws IOException {
       FileStatus status = file.getFileSystem(context.getConfiguration()).getFileStatus(file);
       ObjectNode add = JSON.createObjectNode();
       add.put("path", table.toUri().relativize(file.toUri()).toString());
@@ -215,8 +230,42 @@ public final class FewRows {
       add.put("size", status.getLen());
       add.put("modificationTime", status.getModificationTime());
       add.put("dataChange", true);
-      add.put("stats", JSON.createObjectNode().put("numRecords", rows).toString());
+      String stats = statistics == null ? null : statistics.of(file, rows);
+      if (stats == null) {
+        stats = JSON.createObjectNode().put("numRecords", rows.size()).toString();
+      }
+      add.put("stats", stats);
       return (AddFile) Action.fromJson(JSON.createObjectNode().set("add", add).toString());
+    }
+  }
+
+  /** Delta's own statistics of a file. */
+  private static final class Statistics {
+    private final DeltaJobStatisticsTracker tracker;
+
+    Statistics(OptimisticTransaction transaction, LocalRelation local, Dataset<Row> rows) {
+      Seq<Attribute> columns = List$.MODULE$.from(local.output());
+      tracker =
+          transaction
+              .getOptionalStatsTrackerAndStatsCollection(
+                  columns, transaction.deltaLog().dataPath(), new StructType(), rows)
+              ._1()
+              .getOrElse(() -> null);
+    }
+
+    /** The statistics as Delta keeps them; null if it is told to have none. */
+    String of(Path file, List<InternalRow> rows) {
+      if (tracker == null) {
+        return null;
+      }
+      WriteTaskStatsTracker task = tracker.newTaskInstance();
+      task.newFile(file.toString());
+      for (InternalRow row : rows) {
+        task.newRow(file.toString(), row);
+      }
+      List<WriteTaskStats> found = List.of(task.getFinalStats(0));
+      tracker.processStats(List$.MODULE$.from(CollectionConverters.asScala(found)), 0);
+      return tracker.recordedStats().apply(file.getName());
     }
   }
 }
