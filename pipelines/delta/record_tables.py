@@ -5,7 +5,6 @@ from typing import Final, Literal
 
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from pipelines.config.commands import command
 from pipelines.config.streams import writer_of
@@ -38,6 +37,10 @@ FORGOTTEN: Final = "_forgotten"
 _FORGOTTEN: Final = f"{FORGOTTEN} struct<at: timestamp, event_time: timestamp>"
 # Records are looked up by these; of the others Delta need not know what its files hold.
 _LOOKED_UP: Final = ("_topic", "_partition", "_offset", "_kafka_timestamp", "_ingested_at", f"{FORGOTTEN}.at")
+_QUARANTINED_LOOKED_UP: Final = (
+    *("_topic", "_partition", "_offset", "_kafka_timestamp", "_ingested_at"),
+    *("_status", "_tried_at"),
+)
 REPLAYED_BY: Final = "_replayed_by"
 """The column of quarantine that has the `decoding_key` by which a record was valid that was replayed."""
 QUARANTINE: Final = (
@@ -65,7 +68,9 @@ def ensure_forgettable(spark: SparkSession, table: str) -> None:
 
 def ensure_quarantine(pipeline: Pipeline) -> None:
     """Make the quarantine table if there is none."""
-    ensure_table(pipeline.spark, pipeline.table("quarantine"), shape(QUARANTINE), properties=OF_STREAMS)
+    whole = shape(QUARANTINE)
+    properties = {**OF_STREAMS, **statistics_of(whole, _QUARANTINED_LOOKED_UP)}
+    ensure_table(pipeline.spark, pipeline.table("quarantine"), whole, properties=properties)
 
 
 def topic_of_bronze(pipeline: Pipeline) -> str | None:
@@ -111,12 +116,11 @@ def require_table(pipeline: Pipeline, layer: Literal["bronze", "quarantine"]) ->
 
 def first_try(broken: DataFrame) -> DataFrame:
     """Return records as they enter the quarantine: first seen now, unresolved, tried once."""
-    return broken.withColumns(
-        {
-            "_quarantined_at": F.current_timestamp(),
-            "_status": F.lit("open"),
-            "_attempts": F.lit(1),
-            "_tried_at": F.current_timestamp(),
-            REPLAYED_BY: F.lit(None).cast("string"),
-        }
+    return broken.selectExpr(
+        "*",
+        "current_timestamp() AS _quarantined_at",
+        "'open' AS _status",
+        "1 AS _attempts",
+        "current_timestamp() AS _tried_at",
+        f"CAST(NULL AS STRING) AS {REPLAYED_BY}",
     )

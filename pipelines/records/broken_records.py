@@ -1,6 +1,6 @@
 """Broken records are taken out of a micro-batch while its events are written, so that it is computed once."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -39,8 +39,8 @@ class SetAside:
 
         Use it in one action, and once: each action takes the broken records out again.
         """
-        row = F.struct(*_with_timestamps(self._schema, F.unix_micros))
-        columns = (F.col(BAD).isNull(), row, F.col(f"{BAD}.reason"))
+        row = f"struct({', '.join(_with_timestamps(self._schema, 'unix_micros'))})"
+        columns = map(F.expr, (f"{BAD} IS NULL", row, f"{BAD}.reason"))
         return Column(self._inner.takeOutUnless(*(column._jc for column in columns)))
 
     def count(self) -> int:
@@ -61,14 +61,13 @@ class SetAside:
         )
         shape = jvm.org.apache.spark.sql.types.DataType.fromJson(sent.json())
         rows = DataFrame(self._inner.rows(self._spark._jsparkSession, shape), self._spark)
-        return rows.select(*_with_timestamps(self._schema, F.timestamp_micros))
+        return rows.selectExpr(*_with_timestamps(self._schema, "timestamp_micros"))
 
 
-def _with_timestamps(schema: StructType, converted: Callable[[Column], Column]) -> Iterator[Column]:
-    """Return the columns of a schema, each timestamp converted."""
-    for field in schema:
-        column = F.col(name(field.name))
-        yield converted(column).alias(field.name) if _is_timestamp(field) else column
+def _with_timestamps(schema: StructType, converted: str) -> Iterator[str]:
+    """Return SQL for the columns of a schema, each timestamp converted by a function."""
+    for column, field in ((name(field.name), field) for field in schema):
+        yield f"{converted}({column}) AS {column}" if _is_timestamp(field) else column
 
 
 def _is_timestamp(field: StructField) -> bool:

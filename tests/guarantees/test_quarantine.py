@@ -113,7 +113,8 @@ def test_the_driver_writes_what_it_has_of_broken_records_with_statistics(streame
     kept = json.loads(added["stats"])
     assert kept["numRecords"] == streamed.count("quarantine")
     assert (kept["minValues"]["_offset"], kept["minValues"]["_status"]) == (0, "open")
-    assert kept["nullCount"][REPLAYED_BY] == kept["numRecords"]
+    # The log keeps no values of records, which may be personal.
+    assert {"_reason", "_found"}.isdisjoint(kept["minValues"])
 
 
 def dies_between_its_tables(lake: Lake) -> None:

@@ -68,6 +68,7 @@ public final class FewRows {
           "delta.deletedFileRetentionDuration",
           "delta.enableExpiredLogCleanup",
           "delta.logRetentionDuration");
+  private static final String STATISTICS = "delta.dataSkippingStatsColumns";
   private static final String OWN_PROPERTIES = "oncelake.";
   private static final ObjectMapper JSON = new ObjectMapper();
 
@@ -90,7 +91,10 @@ public final class FewRows {
       throws IOException {
     Metadata metadata = transaction.metadata();
     LocalRelation local = local(rows);
-    if (local == null || !isPlain(transaction.protocol(), metadata, spark) || !fits(local, metadata)) {
+    Set<String> further = withStatistics ? Set.of(STATISTICS) : Set.of();
+    if (local == null
+        || !isPlain(transaction.protocol(), metadata, spark, further)
+        || !fits(local, metadata)) {
       return null;
     }
     StructType columns = metadata.schema();
@@ -144,14 +148,17 @@ public final class FewRows {
     return CollectionConverters.asJava(local.data()).size() <= MOST ? local : null;
   }
 
-  private static boolean isPlain(Protocol protocol, Metadata metadata, SparkSession spark) {
+  private static boolean isPlain(
+      Protocol protocol, Metadata metadata, SparkSession spark, Set<String> further) {
     boolean knows =
         protocol.writerFeatures().isDefined()
             ? FEATURES.containsAll(CollectionConverters.asJava(protocol.writerFeatures().get()))
             : protocol.minWriterVersion() <= 2;
     boolean isUsual =
         CollectionConverters.asJava(metadata.configuration().keySet()).stream()
-            .allMatch(name -> PROPERTIES.contains(name) || name.startsWith(OWN_PROPERTIES));
+            .allMatch(
+                name ->
+                    PROPERTIES.contains(name) || further.contains(name) || name.startsWith(OWN_PROPERTIES));
     return knows && isUsual && CollectionConverters.asJava(Constraints.getAll(metadata, spark)).isEmpty();
   }
 
