@@ -184,9 +184,11 @@ def _texts(spark: SparkSession, snapshot: Any, versions: range) -> list[str] | N
 def _may_be_remembered(spark: SparkSession, table: str, snapshot: Any) -> bool:
     """Return whether no commit may be repaired later, and that of the version is not too large for a hash."""
     commits = snapshot.logSegment().deltas()
-    sizes = [commits.apply(at).getLen() for at in range(commits.size())]
-    if not sizes:
+    if commits.isEmpty():
         # It has a checkpoint of its own.
         file = commit_file(spark, table, int(snapshot.version()))
         return file.exists() and file.size() <= MOST_BYTES
-    return all(sizes) and sizes[-1] <= MOST_BYTES
+    jvm: Any = spark.sparkContext._jvm
+    # One call, as a stream asks at each micro-batch: there may be a hundred commits.
+    are_whole = bool(jvm.oncelake.files.ListedFiles.haveBytes(commits))
+    return are_whole and int(commits.last().getLen()) <= MOST_BYTES

@@ -37,12 +37,12 @@ FORGOTTEN: Final = "_forgotten"
 _FORGOTTEN: Final = f"{FORGOTTEN} struct<at: timestamp, event_time: timestamp>"
 # Records are looked up by these; of the others Delta need not know what its files hold.
 _LOOKED_UP: Final = ("_topic", "_partition", "_offset", "_kafka_timestamp", "_ingested_at", f"{FORGOTTEN}.at")
-_QUARANTINED_LOOKED_UP: Final = (
-    *("_topic", "_partition", "_offset", "_kafka_timestamp", "_ingested_at"),
-    *("_status", "_tried_at"),
-)
 REPLAYED_BY: Final = "_replayed_by"
 """The column of quarantine that has the `decoding_key` by which a record was valid that was replayed."""
+_QUARANTINED_LOOKED_UP: Final = (
+    *("_topic", "_partition", "_offset", "_kafka_timestamp", "_ingested_at"),
+    *("_status", "_reason", "_contract_version", "_tried_at", REPLAYED_BY),
+)
 QUARANTINE: Final = (
     f"{_ENVELOPE}, {ORIGIN_COLUMNS}, _reason string, _column string, _found string, _contract_version string,"
     " _quarantined_at timestamp, _status string, _attempts int, _tried_at timestamp,"

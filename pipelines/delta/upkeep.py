@@ -13,6 +13,7 @@ from pipelines.delta.conflicts import retry_conflicts
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.fenced_commits import delete_rows_fenced, rewrite_rows
 from pipelines.delta.io import read
+from pipelines.delta.log import delta_log, newest_snapshot
 from pipelines.delta.row_changes import RowChange
 from pipelines.delta.small_tables import has_removable_files
 from pipelines.delta.table_properties import (
@@ -30,6 +31,7 @@ from pipelines.session_settings import session_settings
 
 DELTAS_OWN: Final = timedelta(days=7)
 """For how long Delta keeps files that a table no longer needs, if the table does not say."""
+_DELTAS_COMMITS: Final = 10
 # One task of a scan reads as much, so larger files would not make reading faster.
 _LARGE: Final = 128 * 1024 * 1024
 _COMPACTED: Final = {
@@ -129,6 +131,7 @@ def vacuum(spark: SparkSession, table: str, after: timedelta, until: int | None 
     if after > (deleted_file_retention(spark, table) or DELTAS_OWN):
         # Delta forgets when a file was removed as soon as this time is over, whatever the options of VACUUM.
         ensure_table_property(spark, table, DELETED_FILE_RETENTION, f"interval {_hours(after)} hours")
+    _checkpoint(spark, table)
     if until is None and not _is_needed(spark, table, after):
         return Files()
     before = version(spark, table)
@@ -145,6 +148,18 @@ def vacuum(spark: SparkSession, table: str, after: timedelta, until: int | None 
         "bigint(operationMetrics.sizeOfDataToDelete) AS size",
     )
     return _added_up(removed)
+
+
+def _checkpoint(spark: SparkSession, table: str) -> None:
+    """Let Delta write a checkpoint of a log that has as many commits behind its last one as others have.
+
+    Tables of streams have one at each hundredth commit. One without a stream would have none for months, and
+    by it Delta deletes old parts of the log, which name least and greatest values of what was forgotten.
+    """
+    snapshot = newest_snapshot(spark, table)
+    if snapshot.logSegment().deltas().size() >= _DELTAS_COMMITS:
+        none = spark.sparkContext._jvm.scala.Option.empty()  # type: ignore[union-attr]
+        delta_log(spark, table).checkpoint(snapshot, none)
 
 
 def _is_needed(spark: SparkSession, table: str, after: timedelta) -> bool:

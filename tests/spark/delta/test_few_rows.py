@@ -15,6 +15,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.delta.fenced_commits import append_few
+from pipelines.delta.io import read
 from pipelines.delta.table_properties import set_table_property
 from pipelines.delta.tables import ensure_table, shape, small_frame
 from pipelines.delta.transaction import Transaction
@@ -181,6 +182,21 @@ def test_files_have_the_columns_that_delta_would_have_written(spark: SparkSessio
     rows.write.format("delta").mode("append").save(deltas)
     schemas = [pq.read_schema(next(Path(table).glob("*/*.parquet"))) for table in (ours, deltas)]
     assert schemas[0].equals(schemas[1], check_metadata=True)
+
+
+def test_comments_on_columns_make_no_difference(spark: SparkSession, tmp_path: Path) -> None:
+    table = make(spark, tmp_path / "table")
+    rows = frame(spark, rows_of(FULL))
+    for column in ("n", "parts.element.x"):
+        spark.sql(f"ALTER TABLE delta.`{table}` ALTER COLUMN {column} COMMENT 'told'")
+    with jobs_in(spark) as jobs:
+        append_few(rows, table)
+    assert jobs == []
+    described = read(spark, table)
+    assert contents(spark, table) == sorted(map(str, rows.collect()))
+    with jobs_in(spark) as jobs:
+        append_few(frame(spark, rows_of(EMPTY)).to(described.schema), table)
+    assert jobs == []
 
 
 @pytest.mark.parametrize("collects", ["true", "false"])

@@ -10,8 +10,9 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.delta.io import read
-from pipelines.delta.tables import version
+from pipelines.delta.io import append, read
+from pipelines.delta.table_properties import OF_STREAMS
+from pipelines.delta.tables import ensure_table, shape, version
 from pipelines.delta.upkeep import Files, old_files, vacuum
 from tests.support.lakes import clean_log
 
@@ -99,3 +100,17 @@ def test_a_table_without_commits_gets_some_by_which_delta_cleans_its_log(
     os.utime(max(table.glob("_delta_log/*.json")), (yesterday, yesterday))
     assert vacuum(spark, str(table), week).count == 0
     assert version(spark, str(table)) == 2
+
+
+def test_the_log_of_a_stream_gets_a_checkpoint_when_it_has_ten_commits(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = tmp_path / "table"
+    ensure_table(spark, str(table), shape("id bigint"), properties=OF_STREAMS)
+    for commits in (9, 10):
+        while version(spark, str(table)) < commits - 1:
+            append(spark.range(1), str(table))
+        vacuum(spark, str(table), timedelta(days=7))
+        found = [path.name[:20] for path in table.glob("_delta_log/*.checkpoint*.parquet")]
+        assert found == ([f"{9:020d}"] if commits == 10 else [])
+    assert read(spark, str(table)).count() == 9

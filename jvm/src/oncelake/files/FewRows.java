@@ -1,5 +1,7 @@
 package oncelake.files;
 
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
@@ -164,11 +166,25 @@ public final class FewRows {
 
   private static boolean fits(LocalRelation local, Metadata metadata) {
     StructType columns = metadata.schema();
-    boolean isSame =
-        SchemaUtils.typeAsNullable(local.schema()).equals(SchemaUtils.typeAsNullable(columns));
+    boolean isSame = described(local.schema()).equals(described(columns));
     return isSame
         && CollectionConverters.asJava(metadata.partitionColumns()).stream()
             .allMatch(name -> columns.apply(name).dataType().equals(DataTypes.StringType));
+  }
+
+  /** A schema without what people say of its columns, and whether they may be null. */
+  private static JsonNode described(StructType schema) {
+    try {
+      JsonNode json = JSON.readTree(SchemaUtils.typeAsNullable(schema).json());
+      for (JsonNode metadata : json.findValues("metadata")) {
+        if (metadata instanceof ObjectNode) {
+          ((ObjectNode) metadata).remove("comment");
+        }
+      }
+      return json;
+    } catch (JsonProcessingException error) {
+      throw new IllegalStateException(error);
+    }
   }
 
   /** Writes files of a table. */

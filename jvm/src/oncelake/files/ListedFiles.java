@@ -2,6 +2,7 @@ package oncelake.files;
 
 import java.util.List;
 import java.util.Optional;
+import org.apache.hadoop.fs.FileStatus;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -53,6 +54,16 @@ public final class ListedFiles extends TahoeBatchFileIndex {
             Option.empty(),
             log.buildHadoopFsRelationWithFileIndex$default$4());
     return Dataset.ofRows(spark, LogicalRelation$.MODULE$.apply(relation, false));
+  }
+
+  /**
+   * Tells whether each commit of a part of a log has a byte.
+   *
+   * @param commits the commits
+   * @return false if one is empty, which somebody may repair later
+   */
+  public static boolean haveBytes(Seq<FileStatus> commits) {
+    return CollectionConverters.asJava(commits).stream().allMatch(commit -> commit.getLen() > 0);
   }
 
   @Override
