@@ -15,7 +15,6 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.delta.fenced_commits import append_few
-from pipelines.delta.io import read
 from pipelines.delta.table_properties import set_table_property
 from pipelines.delta.tables import ensure_table, shape, small_frame
 from pipelines.delta.transaction import Transaction
@@ -192,10 +191,11 @@ def test_comments_on_columns_make_no_difference(spark: SparkSession, tmp_path: P
     with jobs_in(spark) as jobs:
         append_few(rows, table)
     assert jobs == []
-    described = read(spark, table)
     assert contents(spark, table) == sorted(map(str, rows.collect()))
+    described = frame(spark, rows_of(EMPTY), COLUMNS.replace("day date", "day date COMMENT 'told'"))
+    assert described.schema["day"].metadata == {"comment": "told"}
     with jobs_in(spark) as jobs:
-        append_few(frame(spark, rows_of(EMPTY)).to(described.schema), table)
+        append_few(described, table)
     assert jobs == []
 
 

@@ -288,7 +288,7 @@ public final class FewRows {
       }
       List<WriteTaskStats> found = List.of(task.getFinalStats(0));
       tracker.processStats(List$.MODULE$.from(CollectionConverters.asScala(found)), 0);
-      return tracker.recordedStats().apply(file.getName());
+      return CollectionConverters.asJava(tracker.recordedStats()).get(file.getName());
     }
   }
 }
