@@ -70,7 +70,8 @@ class Meter:
         Args:
             until: leaves out what came later than this, in seconds since the epoch.
         """
-        first, end = self._samples[0], self._samples[-1].at if until is None else until
+        first = self._samples[0]
+        end = self._samples[-1].at if until is None else until
         samples = [sample for sample in self._samples if until is None or sample.at <= until]
         return Cost(
             first.at,

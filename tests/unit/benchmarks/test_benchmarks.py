@@ -217,11 +217,12 @@ def test_the_meter_counts_the_time_of_child_processes() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows what each thread takes")
 def test_the_meter_tells_what_the_compilers_of_java_take() -> None:
     named = "import ctypes, time\nctypes.CDLL(None).prctl(15, b'C2 CompilerThread0')\n"
-    code = named + "while time.process_time() < 0.6: pass\ntime.sleep(0.6)"
+    code = named + "while time.process_time() < 1.2: pass"
     with Meter() as meter:
         subprocess.run([sys.executable, "-c", code], check=True)
         subprocess.run([sys.executable, "-c", code.replace("C2 Comp", "Comp")], check=True)
     cost = meter.cost()
+    # The meter looks from time to time, and what a process takes last may go unseen.
     assert 0.4 < cost.compile_s < cost.cpu_s - 0.4
 
 
