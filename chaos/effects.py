@@ -8,6 +8,7 @@ from chaos.journal import Injected
 from chaos.world import World
 
 _NO_DISK: Final = "not injected: files could not be written"
+_NOT_NEXT: Final = "not injected: the fault of state before was not noticed yet"
 _NOT_RUNNING: Final = "not injected: the target did not run"
 
 
@@ -44,6 +45,13 @@ class Effect(ABC):
         if self.world.disk_faults:
             self.settle(_NO_DISK)
         return not self.world.disk_faults
+
+    def is_next(self) -> bool:
+        """Return whether no other fault of state waits to be noticed; that one does is the outcome then."""
+        awaited = self.world.supervisor.awaits_repair(self.fault.target.partition("/")[0])
+        if awaited:
+            self.settle(_NOT_NEXT)
+        return not awaited
 
     def target(self) -> Job | None:
         """Return the job that is hit; None if it does not run, which is its outcome then."""

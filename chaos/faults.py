@@ -211,12 +211,24 @@ class Network(Outside):
 
     def begin(self) -> None:
         """Let it happen."""
-        link = Link.CUT if self.fault.kind is Kind.CUT_NETWORK else Link.STALLED
-        self.world.cluster.brokers[int(self.fault.target)].proxy.turn(link)
+        self._links.append(self._link)
+        self._turn(self._link)
 
     def end(self) -> None:
-        """Let bytes through again."""
-        self.world.cluster.brokers[int(self.fault.target)].proxy.turn(Link.OPEN)
+        """Let bytes through again, unless another fault of that broker goes on."""
+        self._links.remove(self._link)
+        self._turn(self._links[-1] if self._links else Link.OPEN)
+
+    @property
+    def _link(self) -> Link:
+        return Link.CUT if self.fault.kind is Kind.CUT_NETWORK else Link.STALLED
+
+    @property
+    def _links(self) -> list[Link]:
+        return self.world.links[int(self.fault.target)]
+
+    def _turn(self, link: Link) -> None:
+        self.world.cluster.brokers[int(self.fault.target)].proxy.turn(link)
 
 
 class Delay(Outside):
@@ -224,15 +236,21 @@ class Delay(Outside):
 
     def begin(self) -> None:
         """Let it happen."""
-        self._delay(int(self.fault.detail.split()[0]) / 1000)
+        self.world.delays.append(self._delay_s)
+        self._delay()
 
     def end(self) -> None:
-        """Let them through at once."""
-        self._delay(0.0)
+        """Let them through at once, unless another delay goes on."""
+        self.world.delays.remove(self._delay_s)
+        self._delay()
 
-    def _delay(self, seconds: float) -> None:
+    @property
+    def _delay_s(self) -> float:
+        return int(self.fault.detail.split()[0]) / 1000
+
+    def _delay(self) -> None:
         for broker in self.world.cluster.brokers.values():
-            broker.proxy.delay_s = seconds
+            broker.proxy.delay_s = max(self.world.delays, default=0.0)
 
 
 class OfDisk(Outside):

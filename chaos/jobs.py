@@ -42,6 +42,7 @@ class Job:
         logs: where each of its runs has its standard output and error.
         entry: what Python runs as `oncelake`.
         environment: additions to `ENVIRONMENT`.
+        started: when its last run began, by the monotonic clock.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Job:
     logs: Path
     entry: Sequence[str] = ("-m", "pipelines.cli")
     environment: Mapping[str, str] = field(default_factory=dict)
+    started: float = 0.0
     _process: "subprocess.Popen[bytes] | None" = None
     _runs: int = 0
     _files: dict[str, Path] = field(default_factory=dict)
@@ -56,6 +58,7 @@ class Job:
     def start(self, *more: str) -> None:
         """Start it, with more words for this run."""
         self._runs += 1
+        self.started = time.monotonic()
         stem = f"{self.name.replace('/', '-').replace(' ', '-')}-{self._runs}"
         self._files = {kind: self.logs / f"{stem}.{kind}" for kind in ("out", "log")}
         with self._files["out"].open("wb") as out, self._files["log"].open("wb") as log:

@@ -6,12 +6,15 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from chaos.oracle import Violation
 from chaos.schedule import Fault
+
+NOT_DONE: Final = ("not injected", "not started", "nothing to kill", "nothing was written", "failed")
+"""How the outcome of a fault begins that did nothing."""
 
 
 @dataclass
@@ -22,11 +25,13 @@ class Injected:
         fault: as it was planned.
         at_s: when, in seconds since the run began.
         outcome: what came of it, in words; empty as long as nothing is known.
+        settled_s: when that was known, in seconds since the run began.
     """
 
     fault: Fault
     at_s: float
     outcome: str = ""
+    settled_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,7 @@ class Journal:
     def settle(self, injected: Injected, outcome: str) -> None:
         """Write down what came of a fault, once."""
         if not injected.outcome:
-            injected.outcome = outcome
+            injected.outcome, injected.settled_s = outcome, self.now_s()
             self.say(f"  {injected.fault.kind} ({injected.fault.target}): {outcome}")
 
     def end(self, job: str, code: int, error: str) -> None:

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import click
 
+from chaos.journal import NOT_DONE
 from chaos.schedule import Kind
 
 _NOT_FAULTS: Final = frozenset({Kind.NIGHTLY, Kind.MAINTAIN})
-_NOT_DONE: Final = ("not injected", "not started", "nothing to kill", "nothing was written", "failed")
 
 
 def table(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -24,7 +24,7 @@ def table(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for report in reports:
         for each in report["faults"]:
             kind, outcome = each["fault"]["kind"], each["outcome"] or "no outcome"
-            if outcome.startswith(_NOT_DONE):
+            if outcome.startswith(NOT_DONE):
                 undone[kind] += 1
             else:
                 done[kind][_brief(outcome)] += 1
@@ -49,7 +49,7 @@ def runs(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for report in reports:
         names = ", ".join(report["sent"])
         injected = sum(
-            each["fault"]["kind"] not in _NOT_FAULTS and not each["outcome"].startswith(_NOT_DONE)
+            each["fault"]["kind"] not in _NOT_FAULTS and not each["outcome"].startswith(NOT_DONE)
             for each in report["faults"]
         )
         planted = "; ".join(

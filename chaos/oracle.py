@@ -98,9 +98,13 @@ def acknowledged_are_kept(lake: Lake, truth: Truth, repeats: int) -> Iterator[st
             yield f"send {sent.number} at {sent.place}: found {record and record.number}"
 
 
-def sends_are_once(lake: Lake, truth: Truth, repeats: int) -> Iterator[str]:
-    """Yield sends that are in the topic more than once: the producers are idempotent."""
-    yield from _more_than(1, (record.number for record in lake.source), "send")
+def sends_in_the_topic_twice(lake: Lake) -> int:
+    """Return how many sends the topic has more than once.
+
+    Producers are idempotent, but a client whose connections are cut may begin a new epoch, and send once more
+    what the broker had taken. The topic then has two records, and the lake has to have both.
+    """
+    return sum(count > 1 for count in Counter(record.number for record in lake.source).values())
 
 
 def bronze_is_the_topic(lake: Lake, truth: Truth, repeats: int) -> Iterator[str]:
@@ -218,7 +222,6 @@ def output_is_what_is_served(lake: Lake, truth: Truth, repeats: int) -> Iterator
 
 RULES: Final[Mapping[str, Rule]] = {
     "acknowledged records are in the topic": acknowledged_are_kept,
-    "a send is in the topic once": sends_are_once,
     "bronze is the topic": bronze_is_the_topic,
     "the quarantine is what is broken": quarantine_is_what_is_broken,
     "rows of the speed layer are records, each key once": speed_rows_are_records,

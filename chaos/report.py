@@ -1,12 +1,15 @@
 """What came of a run: for people, and as JSON."""
 
 import json
+import subprocess
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from chaos.journal import Journal
+from demo.cast import ROOT
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ class Report:
     def document(self) -> dict[str, object]:
         """Return the report as JSON has it."""
         return {
+            "commit": _commit(),
             "seed": self.seed,
             "seconds": self.seconds,
             "took_s": round(self.took_s, 1),
@@ -74,3 +78,11 @@ class Report:
     def write(self, file: Path) -> None:
         """Write the JSON."""
         file.write_text(json.dumps(self.document(), indent=1, default=str), encoding="utf-8")
+
+
+def _commit() -> str:
+    """Return the commit that was run, marked if files were changed since; empty without Git."""
+    with suppress(OSError):
+        command = ["git", "describe", "--always", "--dirty"]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    return ""

@@ -17,7 +17,7 @@ from chaos.faults import EFFECTS
 from chaos.jobs import Job, planted_environment
 from chaos.journal import Journal
 from chaos.observations import Lake
-from chaos.oracle import Violation, unsteady, violations
+from chaos.oracle import Violation, sends_in_the_topic_twice, unsteady, violations
 from chaos.planted import Outside
 from chaos.producers import Producers
 from chaos.proxy import Link
@@ -231,7 +231,8 @@ def _night_ended(world: World, job: Job) -> None:
     job.bury()
     code, error = job.code or 0, str(job.summary().get("error", ""))
     world.journal.end(job.name, code, error)
-    has_damaged_state = world.has_damaged_state(job.name.partition("/")[0])
+    pipeline, ran_s = job.name.partition("/")[0], time.monotonic() - job.started
+    has_damaged_state = world.has_damaged_state(pipeline, world.journal.now_s() - ran_s)
     is_explained = has_damaged_state or _UNSEALED in error
     if code == 4 and not is_explained:
         world.journal.violate("exit code 4 has a cause", f"{job.name}: {error}")
@@ -334,6 +335,8 @@ def _violations(world: World, pipeline: str, producers: Producers) -> list[Viola
     watch = world.watches[pipeline]
     lake = lake_of(watch.reader, world.cluster.servers, producers.acknowledged)
     world.journal.say(f"{pipeline}: {_sizes(lake)}; {len(watch.polls)} reads")
+    if twice := sends_in_the_topic_twice(lake):
+        world.journal.say(f"{pipeline}: the client of the producers has written {twice} records twice")
     repeats = world.supervisor.runbook.repeats.get(pipeline, 0)
     found = [*violations(lake, repeats, world.site.values(pipeline)), *unsteady(watch.polls)]
     for violation in found:

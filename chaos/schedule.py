@@ -58,6 +58,8 @@ OF_JVM: Final = frozenset({Kind.KILL_DRIVER, Kind.KILL_JVM, Kind.KILL_WORKER})
 """One at a time in a pipeline: what starts all the time does nothing that a fault could disturb."""
 OF_ALL_JOBS: Final = frozenset({Kind.FILL_DISK, Kind.READ_ONLY, Kind.DENY})
 """One at a time: streams that fail for them have to come to work again."""
+OUTSIDE: Final = OF_BROKERS | OF_NETWORK | OF_ALL_JOBS | {Kind.DELAY_NETWORK, Kind.CUT_REGISTRY}
+"""Not all the time: while they last, and somewhat longer, a job may fail without a reason of its own."""
 RANDOM: Final = tuple(kind for kind in Kind if kind not in {Kind.NIGHTLY, Kind.MAINTAIN})
 
 _AT_ONCE: Final = frozenset({Kind.KILL_DRIVER, Kind.KILL_JVM, Kind.TEAR, Kind.TEAR_COMMIT})
@@ -90,6 +92,9 @@ _GAPS_S: Final[Mapping[Kind, float]] = dict.fromkeys(OF_BROKERS, 6.0) | dict.fro
 _BROKERS: Final = "brokers"
 _RESTARTS_S: Final = 25.0
 _LONG: Final = 0.2
+# In each such span nothing outside of the jobs is disturbed for a while.
+_SPAN_S: Final = 150.0
+_DISTURBED_S: Final = 105.0
 _NIGHTS_S: Final = 60.0
 _COMBINED: Final = 0.25
 _FIRST_DAY_SHARE: Final = 0.6
@@ -159,7 +164,7 @@ def _at_random(
             bag, misses = [*bag, *random.sample(fresh, len(fresh))], 0
         fault = _fault(random, round(at_s, 1), bag.pop(), pipelines)
         turn = _turn(fault)
-        if turn and fault.at_s < free_s[turn]:
+        if (turn and fault.at_s < free_s[turn]) or _disturbs_calm(fault):
             bag.insert(0, fault.kind)
             # Not for ever, where there is nothing else.
             misses, at_s = misses + 1, at_s + 0.02
@@ -169,6 +174,10 @@ def _at_random(
         at_s += 0.0 if random.random() < _COMBINED else random.expovariate(1 / _GAP_S) + 0.3
         misses = 0
         yield fault
+
+
+def _disturbs_calm(fault: Fault) -> bool:
+    return fault.kind in OUTSIDE and fault.at_s % _SPAN_S + fault.lasts_s > _DISTURBED_S
 
 
 def _turn(fault: Fault) -> str:

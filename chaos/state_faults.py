@@ -24,7 +24,7 @@ class Tear(Effect):
     def inject(self) -> None:
         """Kill the stream and damage the file; it is started again as after any death."""
         name, job = self.fault.target, self.target()
-        if job is None or not self.can_write():
+        if job is None or not self.can_write() or not self.is_next():
             return
         which, how = self.fault.detail.split()
         held = self.world.supervisor.held
@@ -50,7 +50,7 @@ class TearCommit(Effect):
         layer, how = self.fault.detail.split()
         names = names_of([pipeline], self._users[layer])
         commits = _commits(self.world.site.lake / layer / pipeline)
-        if not self.can_write():
+        if not self.can_write() or not self.is_next():
             return
         if supervisor.held & set(names) or len(commits) < _FEW:
             self.settle("not injected: a stream was at rest, or there are few commits yet")
@@ -69,7 +69,7 @@ class SecondCopy(Effect):
 
     def inject(self) -> None:
         """Start it."""
-        if self.target() is None:
+        if self.target() is None or not self.is_next():
             return
         pipeline, _, query = self.fault.target.partition("/")
         self._copy = self.world.site.stream(pipeline, query)
@@ -113,7 +113,7 @@ class RestoreCheckpoint(Effect):
         if not self._backup.exists() or name in held:
             self.settle("not injected: there was no backup, or the stream was at rest")
             return
-        if not self.can_write():
+        if not self.can_write() or not self.is_next():
             return
         held.add(name)
         self.world.supervisor.streams[name].kill()
@@ -157,7 +157,7 @@ class RestoreTable(Effect):
 
     def heal(self) -> None:
         """Kill who writes and reads it, and put the backup in its place."""
-        if not self._backup.exists() or not self.can_write():
+        if not self._backup.exists() or not self.can_write() or not self.is_next():
             return
         if (self._backup / "_delta_log").is_dir() and _commits(self._backup) == _commits(self._place):
             self.settle("nothing was written since the backup")
@@ -191,7 +191,12 @@ class RestoreTable(Effect):
         certified, newer = watch.reader.certified(), self._backup.with_name(f"{self._backup.name}-newer")
         shutil.move(self._place, newer)
         shutil.move(self._backup, self._place)
-        is_older = watch.reader.certified().version != certified.version
+        if watch.reader.certified().version == certified.version:
+            # A nightly run would rightly go on from there, and what it certifies may not be taken away again.
+            self._take_back(newer)
+            watch.resume()
+            self.settle("not injected: no verdict was written since the backup")
+            return
         night = self.world.site.nightly(pipeline)
         night.name = f"{pipeline}/nightly (older verdicts)"
         night.start("--to", str(DAYS[-1]))
@@ -199,12 +204,15 @@ class RestoreTable(Effect):
         error = str(night.summary().get("error", ""))
         night.kill()
         self.world.journal.end(night.name, -1 if code is None else code, error)
-        if code == 0 and is_older:
+        if code == 0:
             self.world.journal.violate("verdicts that are gone are noticed", f"{pipeline}: exit code 0")
-        shutil.rmtree(self._place)
-        shutil.move(newer, self._place)
+        self._take_back(newer)
         watch.resume()
         self.settle(f"the nightly run ended with {code}; the newer table was restored")
+
+    def _take_back(self, newer: Path) -> None:
+        shutil.rmtree(self._place)
+        shutil.move(newer, self._place)
 
     @property
     def _place(self) -> Path:

@@ -13,8 +13,9 @@ from typing import Final
 from chaos.jobs import Job
 from chaos.journal import Injected, Journal
 from chaos.runbook import Runbook, damaged_commit, lacks_permission
-from chaos.schedule import QUERIES
+from chaos.schedule import OF_STATE, QUERIES
 
+_NOTICED_S: Final = 90.0
 _UNREPORTED: Final = 3
 _START_AGAIN: Final = "Stop the other run, then start again"
 # Of a checkpoint that goes on, this many further micro-batches are seen.
@@ -125,6 +126,18 @@ class Supervisor:
         """
         if name in self.streams:
             self.explained[name] = Explained(injected, self._last_done(name), needs_repair, is_under_way)
+
+    def awaits_repair(self, pipeline: str) -> bool:
+        """Return whether a fault of state of a pipeline may not have been noticed: it explains one refusal.
+
+        What nobody has noticed for a while does no harm.
+        """
+        since_s = self.journal.now_s() - _NOTICED_S
+        return any(
+            each.needs_repair and each.injected.fault.kind in OF_STATE and each.injected.at_s > since_s
+            for name, each in self.explained.items()
+            if name.partition("/")[0] == pipeline
+        )
 
     def aside(self, held: set[str], work: Callable[[], None]) -> None:
         """Do something in a thread, while streams are not started; they are afterwards.

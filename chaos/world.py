@@ -3,19 +3,25 @@
 import subprocess
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from chaos.cluster import Cluster
 from chaos.commands import Site
 from chaos.jobs import Job
-from chaos.journal import Journal
+from chaos.journal import NOT_DONE, Journal
 from chaos.observations import Poll
+from chaos.proxy import Link
 from chaos.reading import LakeReader
 from chaos.schedule import OF_STATE
 from chaos.supervisor import Supervisor
+
+# What was refused is settled when its repair begins.
+_REPAIRED_S: Final = 90.0
 
 
 @dataclass
@@ -95,6 +101,8 @@ class World:
         disk_faults: how many faults of the disk are under way.
         disturbed: how many faults of cluster, network and disk are under way.
         disturbed_until: until when, by the monotonic clock, jobs may still feel one that is over.
+        links: what the faults of the network that are under way make of the connections of each broker.
+        delays: how long each such fault delays packets, in seconds.
     """
 
     site: Site
@@ -108,6 +116,8 @@ class World:
     disk_faults: int = 0
     disturbed: int = 0
     disturbed_until: float = 0.0
+    links: defaultdict[int, list[Link]] = field(default_factory=lambda: defaultdict(list))
+    delays: list[float] = field(default_factory=list)
     _asides: list[threading.Thread] = field(default_factory=list)
 
     @property
@@ -115,10 +125,20 @@ class World:
         """Whether cluster, network and disk have been whole for a while."""
         return self.disturbed == 0 and time.monotonic() > self.disturbed_until
 
-    def has_damaged_state(self, pipeline: str) -> bool:
-        """Return whether a fault has damaged or put back state of a pipeline."""
-        targets = {each.fault.target for each in self.journal.injected if each.fault.kind in OF_STATE}
-        return any(target.partition("/")[0] == pipeline for target in targets)
+    def has_damaged_state(self, pipeline: str, since_s: float) -> bool:
+        """Return whether state of a pipeline was damaged or put back, and not repaired long before.
+
+        Args:
+            pipeline: its name.
+            since_s: when the job began that asks, in seconds since the run began.
+        """
+        return any(
+            each.fault.target.partition("/")[0] == pipeline
+            and not each.outcome.startswith(NOT_DONE)
+            and (each.settled_s is None or each.settled_s + _REPAIRED_S > since_s)
+            for each in self.journal.injected
+            if each.fault.kind in OF_STATE
+        )
 
     def aside(self, work: Callable[[], None]) -> None:
         """Do in a thread what may have to wait for the cluster."""

@@ -6,13 +6,14 @@ import socket
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from chaos.cluster import Cluster
 from chaos.effects import Effect
 from chaos.faults import EFFECTS
-from chaos.proxy import Proxy
+from chaos.proxy import Link, Proxy
 from chaos.reading import LakeReader
 from chaos.registry import Registry
 from chaos.schedule import QUERIES, Fault, Kind
@@ -126,6 +127,54 @@ def test_workers_that_never_come_are_not_killed(world: World, jobs: SmallJobs) -
     killed.heal()
     assert killed.injected.outcome == "nothing to kill"
     assert jobs.supervisor.streams[SPEED].is_running
+
+
+def test_a_fault_of_the_network_that_is_over_leaves_another_of_the_same_broker(world: World) -> None:
+    turned = list[Link]()
+
+    class Noted(Proxy):
+        def turn(self, link: Link) -> None:
+            turned.append(link)
+            super().turn(link)
+
+    with closing(Noted(9)) as proxy:
+        world.cluster = Cluster({1: SimpleNamespace(proxy=proxy)})  # type: ignore[dict-item]
+        cut, held_back = effect(world, Kind.CUT_NETWORK, "1"), effect(world, Kind.STALL_NETWORK, "1")
+        slow, slower = (effect(world, Kind.DELAY_NETWORK, "all", detail) for detail in ("20 ms", "80 ms"))
+        for each in (cut, held_back, slow, slower):
+            each.inject()
+        assert proxy.delay_s == 0.08
+        slow.heal()
+        cut.heal()
+        assert (proxy.delay_s, turned[-1]) == (0.08, Link.STALLED)
+        slower.heal()
+        held_back.heal()
+        assert (proxy.delay_s, turned[-1]) == (0.0, Link.OPEN)
+    assert world.disturbed == 0
+
+
+def test_a_fault_of_state_waits_until_the_one_before_was_noticed(world: World, jobs: SmallJobs) -> None:
+    write_checkpoint(world, 0, 1)
+    jobs.supervisor.start()
+    effect(world, Kind.TEAR, detail="offsets missing").inject()
+    jobs.until(lambda: jobs.supervisor.streams[SPEED].is_running, "it runs again")
+    for kind, detail in ((Kind.TEAR, "commits cut"), (Kind.SECOND_COPY, "")):
+        second = effect(world, kind, detail=detail)
+        second.inject()
+        assert second.injected.outcome.startswith("not injected: the fault of state before")
+
+
+def test_damage_explains_the_end_of_a_night_until_some_time_after_its_repair(world: World) -> None:
+    assert not world.has_damaged_state("north", 0.0)
+    not_done = effect(world, Kind.TEAR)
+    not_done.settle("not injected: there is no such file yet")
+    assert not world.has_damaged_state("north", 0.0)
+    torn = effect(world, Kind.TEAR)
+    assert world.has_damaged_state("north", 1_000.0)
+    torn.settle("refused with 4, repaired by the runbook")
+    assert world.has_damaged_state("north", 10.0)
+    assert not world.has_damaged_state("north", 1_000.0)
+    assert not world.has_damaged_state("south", 0.0)
 
 
 @pytest.mark.parametrize("how", ["refuses", "hangs"])

@@ -6,8 +6,8 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from chaos.observations import EventKey, EventRow, Lake, Place, Poll
-from chaos.oracle import RULES, Clock, unsteady, violations
+from chaos.observations import EventKey, EventRow, Lake, Place, Poll, SourceRecord
+from chaos.oracle import RULES, Clock, sends_in_the_topic_twice, unsteady, violations
 from chaos.traffic import DAYS, WATERMARK_DELAY
 from tests.unit.chaos.conftest import INGESTED_US, Good, row_of
 
@@ -66,6 +66,10 @@ def with_loser(good: Good) -> Lake:
     loser = next(place for place in good.truth.copies[row.key] if judged[place] != row.reading)
     other = row_of(good.truth, loser)
     return good.changed(batch=[*without(good.lake.batch, number), other])
+
+
+def sent_again(good: Good) -> SourceRecord:
+    return replace(good.lake.source[0], place=Place(0, 10**6))
 
 
 PLANTED: dict[str, tuple[Change, set[str]]] = {
@@ -188,14 +192,17 @@ PLANTED: dict[str, tuple[Change, set[str]]] = {
         ),
         {SAYS, COMPACTED},
     ),
-    "a send is in the topic twice": (
-        lambda good: good.changed(
-            source=[*good.lake.source, replace(good.lake.source[0], place=Place(0, 10**6))]
-        ),
-        # Nobody has read the second one.
-        {"a send is in the topic once", BRONZE},
+    "bronze lacks what a client has sent twice": (
+        lambda good: good.changed(source=[*good.lake.source, sent_again(good)]),
+        {BRONZE},
     ),
 }
+
+
+def test_what_a_client_has_sent_twice_is_counted(good: Good) -> None:
+    assert sends_in_the_topic_twice(good.lake) == 0
+    again = good.changed(source=[*good.lake.source, sent_again(good)])
+    assert sends_in_the_topic_twice(again) == 1
 
 
 @pytest.mark.parametrize("name", PLANTED)

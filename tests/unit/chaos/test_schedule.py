@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import pytest
 
-from chaos.schedule import OF_BROKERS, OF_STATE, RANDOM, Kind, as_json, schedule, skews
+from chaos.schedule import OF_BROKERS, OF_STATE, OUTSIDE, RANDOM, Kind, as_json, schedule, skews
 
 SECONDS = 1_800.0
 PIPELINES = ("north", "south")
@@ -63,3 +63,19 @@ def test_a_wrong_clock_is_a_part_of_the_traffic() -> None:
     found = skews(faults)
     assert len(found) == sum(fault.kind is Kind.SKEW_CLOCK for fault in faults)
     assert all(skew.from_s < skew.to_s and skew.by for skew in found)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_again_and_again_nothing_outside_is_disturbed_for_a_while_so_that_failures_mean_something(
+    seed: int,
+) -> None:
+    outside = sorted(
+        (fault.at_s, fault.at_s + fault.lasts_s)
+        for fault in schedule(seed, SECONDS, PIPELINES)
+        if fault.kind in OUTSIDE
+    )
+    ended_s, calm_s = 0.0, list[float]()
+    for at_s, until_s in outside:
+        calm_s.append(at_s - ended_s)
+        ended_s = max(ended_s, until_s)
+    assert sum(each > 40 for each in calm_s) >= SECONDS // 150 - 1
