@@ -1,6 +1,7 @@
 """Planted faults of sealing, see `simulation.planted`."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import date
 from functools import partial
 from random import Random
@@ -10,12 +11,15 @@ from pipelines.kafka.beginnings import Beginning
 from pipelines.kafka.ingest_state import EVERYTHING, Ingestion, RecordComparison
 from pipelines.kafka.topic_offsets import BrokerOffsets
 from pipelines.spark.checkpoints import QueryFiles
+from pipelines.spark.ingest_plans import MicroBatchPlan
 from pipelines.steps.ingest_start import OffsetRequests
 from simulation.ingest import ModelIngest, ModelQuery
 from simulation.kernel import Schedule
 from simulation.planted import Planted
 from simulation.runs import World
 from simulation.sealing import ModelSeal, SealingWorld
+
+_FAR: Final = 1_000_000
 
 
 class _EndsByTheCheckpoint(ModelIngest):
@@ -129,6 +133,38 @@ class _BeginsAnywhere(ModelSeal):
         return [ingest]
 
 
+class _StartsAsIfGapsFailed(ModelIngest):
+    """Whoever starts ingest leaves losses between records to the audit, also to one that accepts gaps."""
+
+    def __init__(self, world: SealingWorld) -> None:
+        super().__init__(world)
+        audit = self.config.audit.model_copy(update={"offset_gaps": "fail"})
+        self.config = self.config.model_copy(update={"audit": audit})
+
+
+class _AsConfigured(ModelSeal):
+    """The seal knows of ingest what is configured."""
+
+    def ingests(self) -> list[ModelIngest]:
+        (ingest,) = super().ingests()
+        ingest.config = self.config
+        return [ingest]
+
+
+class _AllCountsAsRead(ModelSeal):
+    """Whatever Kafka has deleted behind bronze's last record, ingest had come past it."""
+
+    def ingests(self) -> list[ModelIngest]:
+        class Ingest(ModelIngest):
+            def plan(self, batch: int) -> MicroBatchPlan | None:
+                found = super().plan(batch)
+                return found and replace(found, ends=dict.fromkeys(found.ends, _FAR))
+
+        ingest = Ingest(self.world)
+        ingest.require_same_topic()
+        return [ingest]
+
+
 class _ResetsForget(ModelIngest):
     """After a reset ingest begins with what Kafka has, as if it had never been elsewhere."""
 
@@ -156,16 +192,22 @@ SEALING: Final = (
     _ingest("ends of partitions from the checkpoint", 1, _EndsByTheCheckpoint),
     _ingest("nobody asks for records", 1, _NobodyAsksForRecords),
     _ingest("other records under the same offsets", 312, _LogNotCompared),
-    _ingest("the first complete day is not noted", 16, _FirstDayNotNoted),
+    _ingest("the first complete day is not noted", 0, _FirstDayNotNoted),
     _ingest("the first complete day is read before the seal alone", 182, _FirstDayReadOnce),
     _ingest("bronze is not compared with what was read", 11, _TailsNotCompared),
     _ingest("a reset goes back by one record", 16, _BeginsBehindTheFirst),
     _query("asked is when it was written", 211, _AskedWhenWritten),
-    _query("a plan of another run is taken for a new one", 3109, _PlanOfAnotherRun),
+    _query("a plan of another run is taken for a new one", 2064, _PlanOfAnotherRun),
     Planted("gaps are accepted", 80, partial(_sealing, make_seal=_GapsAreAccepted)),
     Planted(
         "what was deleted before bronze's first record", 221, partial(_sealing, make_seal=_BeginsAnywhere)
     ),
+    Planted(
+        "losses between records are left to an audit that accepts gaps",
+        565,
+        partial(_sealing, make_ingest=_StartsAsIfGapsFailed, make_seal=_AsConfigured),
+    ),
+    Planted("what was deleted unread counts as read", 1483, partial(_sealing, make_seal=_AllCountsAsRead)),
     _ingest("a reset forgets where ingest began", 221, _ResetsForget),
     Planted("offsets are not audited", 80, partial(_sealing, audit=_no_audit)),
     Planted("no fencing of micro-batches", 65, partial(_sealing, is_fenced=False)),

@@ -304,8 +304,6 @@ class SealingWorld:
         """Return whether nobody can miss a record, or somebody knows that it is missed."""
         if record.number in self.topic.excused:
             return True
-        if self.has_gaps and record.number in self.topic.deleted:
-            return True
         gaps = self.config.audit.known_gaps
         return any(gap.partition == record.partition and record.offset in gap.offsets for gap in gaps)
 

@@ -12,6 +12,7 @@ from pipelines.config.model import PipelineConfig
 from pipelines.config.streams import LakeQuery
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.checkpoints import CheckpointReset, reset_checkpoint
+from pipelines.steps.ingest_start import fate_of_gaps
 
 
 @click.group()
@@ -74,7 +75,7 @@ def _of_ingest(config: PipelineConfig, done: CheckpointReset) -> Iterator[str]:
     for partition, deleted in done.begins.deleted.items():
         yield (
             f"MISSING  {topic}-{partition} @ {deleted.start}..{deleted.stop - 1}: Kafka has deleted them"
-            " before they were read; audits will fail"
+            f" before they were read; {fate_of_gaps(config)}"
         )
 
 

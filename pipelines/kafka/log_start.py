@@ -15,7 +15,8 @@ from pipelines.spark.pipeline import Pipeline
 _LOOKED_AT: Final = 1_000
 # Where producers set the timestamp, a record that came late is older than those before it.
 _FIRST: Final = 50
-_LATER_THAN: Final = 0.75
+_LEAST: Final = 10
+_LATER_THAN: Final = 0.9
 _BY_BROKER: Final = 1
 # Python's timestamps end with the year 9999, and Kafka's do not.
 _LATEST: Final = datetime(9000, 1, 1, tzinfo=UTC)
@@ -54,15 +55,15 @@ def deleted_until(
 def first_sent(pipeline: Pipeline, ranges: Mapping[int, range]) -> dict[int, float]:
     """Return when the first record within some offsets was sent, in seconds since 1970, by partition.
 
-    Where producers set the timestamp, several records decide, as many as a fiftieth of the offsets, by the
-    time that is later than three quarters of theirs: the first alone may be one that came days late, and what
-    was before it was sent later; and the clock of one producer may be ahead. A time before 1970 is none:
-    without one, Kafka says -1. A partition that has no time is left out.
+    Where producers set the timestamp, several records decide, as many as a fiftieth of the offsets and ten at
+    least, by the time that is later than nine tenths of theirs: the first ones may have come days late, and
+    what was before them was sent later; and the clock of one producer may be ahead. A time before 1970 is
+    none: without one, Kafka says -1. A partition that has no time is left out.
     """
     records = envelopes_between(pipeline.spark, pipeline.config.kafka, ranges)
     records = records.where("unix_millis(_kafka_timestamp) >= 0")
     in_order = Window.partitionBy("_partition").orderBy("_offset")
-    most = F.create_map(*(F.lit(n) for p, r in ranges.items() for n in (p, max(1, len(r) // _FIRST))))
+    most = F.create_map(*(F.lit(n) for p, r in ranges.items() for n in (p, max(_LEAST, len(r) // _FIRST))))
     by_broker = F.col("_kafka_timestamp_type") == _BY_BROKER
     numbered = records.withColumn("_number", F.row_number().over(in_order))
     first = numbered.where(F.col("_number") <= F.when(by_broker, 1).otherwise(most[F.col("_partition")]))

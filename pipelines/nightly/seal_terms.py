@@ -165,10 +165,24 @@ class _Topic:
         gone = [each for each in [*ends.items(), *deleted.items()] if not is_known_gap(*each, known)]
         if gone and self.config.audit.offset_gaps == "fail":
             raise SourceError(_gone(self.config, gone))
+        if unread := self._unread([each for each in ends.items() if not is_known_gap(*each, known)]):
+            raise SourceError(_gone_unread(self.config, unread))
         kept = {n: range(max(r.start, self.broker_offsets[n].earliest), r.stop) for n, r in before.items()}
         if skipped := self._with_records({n: r for n, r in kept.items() if not is_known_gap(n, r, known)}):
             raise _NotYet(_skipped(self.config, skipped))
         return self._with_records(above)
+
+    def _unread(self, gone: Sequence[tuple[int, range]]) -> list[tuple[int, range]]:
+        """Return deleted offsets that ingest has not come past: nobody knows whether they were records.
+
+        What it has come past were markers of transactions, or compacted.
+        """
+        if not gone:
+            return []
+        done = self._ingest.files().next_batch - 1
+        plan = self._ingest.plan(done) if done >= 0 else None
+        ends = plan.ends if plan else {}
+        return [(number, offsets) for number, offsets in gone if offsets.stop > ends.get(number, 0)]
 
     def _with_records(self, ranges: Mapping[int, range]) -> dict[int, range]:
         """Return those of some offsets among which Kafka has records."""
@@ -313,13 +327,23 @@ def _skipped(config: PipelineConfig, skipped: Mapping[int, range]) -> str:
     )
 
 
-def _gone(config: PipelineConfig, gone: Sequence[tuple[int, range]]) -> str:
-    shown = [
+def _shown_offsets(config: PipelineConfig, ranges: Sequence[tuple[int, range]]) -> str:
+    return "; ".join(
         f"{config.kafka.source_topic}-{number}: offsets {offsets.start:,} to {offsets.stop - 1:,}"
-        for number, offsets in gone[:_SHOWN]
-    ]
+        for number, offsets in ranges[:_SHOWN]
+    )
+
+
+def _gone_unread(config: PipelineConfig, gone: Sequence[tuple[int, range]]) -> str:
     return (
-        f"{config.table('bronze')}: Kafka has deleted offsets that bronze lacks: {'; '.join(shown)}."
-        " See docs/runbook.md, 'Offsets are gone'. On a compacted or transactional topic, set"
-        " audit.offset_gaps: warn; list a loss that you accept in audit.known_gaps"
+        f"{config.table('bronze')}: Kafka has deleted offsets that ingest has not read:"
+        f" {_shown_offsets(config, gone)}. No day was certified. See docs/runbook.md, 'Offsets are gone'"
+    )
+
+
+def _gone(config: PipelineConfig, gone: Sequence[tuple[int, range]]) -> str:
+    return (
+        f"{config.table('bronze')}: Kafka has deleted offsets that bronze lacks:"
+        f" {_shown_offsets(config, gone)}. See docs/runbook.md, 'Offsets are gone'. On a compacted or"
+        " transactional topic, set audit.offset_gaps: warn; list a loss that you accept in audit.known_gaps"
     )

@@ -10,6 +10,7 @@ from datetime import date, datetime, timedelta
 from typing import Protocol
 from zoneinfo import ZoneInfo
 
+from pipelines.config.model import PipelineConfig
 from pipelines.config.risks import refusal
 from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.delta.stream_check import require_fit
@@ -158,10 +159,17 @@ def _start(lake: IngestLake, files: QueryFiles, *, is_first: bool) -> Continuati
         _log.info("%s-%d: from offset %s on", topic, partition, "earliest" if at is None else at)
     for partition, deleted in start.deleted.items():
         _log.warning(
-            "%s-%d: Kafka has deleted offsets %d to %d before they were read; audits will fail",
-            *(topic, partition, deleted.start, deleted.stop - 1),
+            "%s-%d: Kafka has deleted offsets %d to %d before they were read; %s",
+            *(topic, partition, deleted.start, deleted.stop - 1, fate_of_gaps(lake.config)),
         )
     return start
+
+
+def fate_of_gaps(config: PipelineConfig) -> str:
+    """Return what follows of records that Kafka has deleted before they came into bronze, for messages."""
+    if config.audit.offset_gaps == "fail":
+        return "audits will fail"
+    return "days that may lack records cannot be certified"
 
 
 def _kept_beginning(noted: Beginning, start: Continuation | None) -> Beginning:
@@ -205,18 +213,27 @@ def _remember_losses(lake: IngestLake, noted: Beginning, begun: Collection[int])
         lake.set_first_complete_day(max(days))
 
 
+def _begun_behind_loss(lake: IngestLake, start: Continuation) -> dict[int, range]:
+    """Return the offsets that Kafka has of partitions whose lost records no audit would miss."""
+    begun = {number: held for number, held in start.begun.items() if number in start.deleted}
+    within = start.deleted.keys() - start.begun.keys()
+    if not within or lake.config.audit.offset_gaps == "fail":
+        return begun
+    bounds = lake.bounds()
+    return begun | {number: bounds[number] for number in sorted(within)}
+
+
 def _note_incomplete_days(lake: IngestLake, start: Continuation, beginning: Beginning) -> Beginning:
     """Keep days from being certified of which bronze will lack records that Kafka has deleted.
 
     So it is if bronze is begun, or begun again after a loss, and if it has no record of a partition with
-    which ingest begins again. Who starts at the latest offset has accepted that by name.
+    which ingest begins again. A gap between records fails audits; where these accept gaps, it keeps days from
+    being certified as well. Who starts at the latest offset has accepted that by name.
 
     Returns:
         Where ingest first began, with what was lost before: bronze may forget which days these are.
     """
-    begun = start.begun
-    if not start.is_first:
-        begun = {number: held for number, held in begun.items() if number in start.deleted}
+    begun = start.begun if start.is_first else _begun_behind_loss(lake, start)
     sent = deleted_until(begun, lake.first_sent, lake.now())
     if sent is None:
         return beginning

@@ -36,9 +36,9 @@ def whole_from(lake: Lake) -> str | None:
 
 
 def send(broker: str, name: str, partition: int) -> None:
-    """Sends events of the first, first, second and fourth day to a partition."""
+    """Sends events of the first, second and fourth day to a partition, and of the first more than decide."""
     producer = ordered_producer(broker)
-    for number in (1, 1, 2, 4):
+    for number in (*[1] * 12, 2, 4):
         sent = int(datetime(2013, 1, number, 12, tzinfo=UTC).timestamp() * 1000)
         value = on(number, 10 * number + partition).value
         producer.produce(name, value, partition=partition, timestamp=sent)
@@ -77,7 +77,7 @@ def test_days_that_kafka_had_begun_to_delete_are_refused_also_after_a_first_star
             run(lake, day)
     begin(lake, FOUR)
     # What Kafka deletes once it is in bronze means nothing.
-    delete(admin, TopicPartition(name, 0, 4))
+    delete(admin, TopicPartition(name, 0, 14))
     ingest(lake.pipeline, once=True)
     assert whole_from(lake) == "2013-01-03"
 
@@ -111,7 +111,7 @@ def test_a_partition_that_kafka_had_begun_to_delete_when_ingest_was_reset_is_not
         ingest(lake.pipeline, once=True)
     reset_checkpoint(lake.pipeline, "reset", "ingest")
     ingest(lake.pipeline, once=True)
-    assert lake.count("bronze") == 7
+    assert lake.count("bronze") == 27
     assert whole_from(lake) == "2013-01-03"
     with pytest.raises(ConfigError, match="records of it are gone"):
         run(lake, ONE)
@@ -123,7 +123,7 @@ def test_a_partition_that_kafka_had_begun_to_delete_when_ingest_was_reset_is_not
         ingest(lake.pipeline, once=True)
     reset_checkpoint(lake.pipeline, "reset", "ingest")
     ingest(lake.pipeline, once=True)
-    assert lake.count("bronze") == 7
+    assert lake.count("bronze") == 27
     assert whole_from(lake) == "2013-01-03"
 
     # A person knows better, and a further reset does not.
@@ -138,6 +138,27 @@ def test_a_partition_that_kafka_had_begun_to_delete_when_ingest_was_reset_is_not
     assert whole_from(lake) == "2013-01-03"
 
 
+def test_a_gap_that_audits_accept_keeps_days_from_being_certified_if_kafka_had_deleted_what_was_unread(
+    broker: str, topic: MakeTopic, admin: AdminClient, make_lake: MakeLake, small: DataContract
+) -> None:
+    name = topic(partitions=1)
+    settings = (f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}", "audit.offset_gaps=warn")
+    lake = make_lake(*settings, contract=small)
+    send(broker, name, 0)
+    ingest(lake.pipeline, once=True)
+    assert whole_from(lake) is None
+    # Ingest is down for longer than Kafka keeps records.
+    send(broker, name, 0)
+    delete(admin, TopicPartition(name, 0, 15))
+    with pytest.raises(SourceError, match="records were deleted from Kafka before they were read"):
+        ingest(lake.pipeline, once=True)
+    reset_checkpoint(lake.pipeline, "reset", "ingest")
+    ingest(lake.pipeline, once=True)
+    assert whole_from(lake) == "2013-01-03"
+    with pytest.raises(ConfigError, match="records of it are gone"):
+        run(lake, ONE)
+
+
 def test_a_first_record_that_came_late_does_not_decide_which_days_are_complete(
     broker: str, topic: MakeTopic, make_lake: MakeLake
 ) -> None:
@@ -146,13 +167,14 @@ def test_a_first_record_that_came_late_does_not_decide_which_days_are_complete(
 
     producer, name = ordered_producer(broker), topic(partitions=2)
     for partition in range(2):
-        # The first has come late, and the clock of the producer of the fifth was ahead.
-        for day in (1, 3, 3, 3, 9, *[4] * 245):
+        # The first ones have come late, and the clock of the producer of the fifth was ahead.
+        for day in (1, 1, 3, 3, 9, *[4] * 995):
             producer.produce(name, b"x", partition=partition, timestamp=1000 * sent(day))
     assert producer.flush(30) == 0
     lake = make_lake(f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}")
-    # Of 250 records five count, of ninety one.
-    assert first_sent(lake.pipeline, {0: range(250), 1: range(90)}) == {0: sent(3), 1: sent(1)}
+    # Of a thousand records twenty count, and ten at least; of fewer than that all do.
+    assert first_sent(lake.pipeline, {0: range(1_000), 1: range(60)}) == {0: sent(4), 1: sent(4)}
+    assert first_sent(lake.pipeline, {0: range(4), 1: range(2)}) == {0: sent(3), 1: sent(1)}
 
 
 def test_what_ingest_notes_when_a_run_has_begun_holds_for_that_run(
