@@ -4,6 +4,7 @@ import json
 import logging
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -62,6 +63,7 @@ class IdempotentWriter:
             table as well.
         table_id: The id of the table when this run wrote to it first; None before that.
         has_few: Whether the driver has the rows, as a rule; it then writes them itself.
+        before_commit: Raises if what was read may not become a part of the table.
     """
 
     table: str
@@ -71,6 +73,7 @@ class IdempotentWriter:
     fence: ResetFence | None = None
     table_id: str | None = None
     has_few: bool = False
+    before_commit: Callable[[], None] | None = None
 
     def append(self, rows: DataFrame, batch: int, count: int, **notes: int | None) -> bool:
         """Append a micro-batch, unless an earlier try has done so; one without rows is a commit, too.
@@ -152,6 +155,8 @@ class IdempotentWriter:
         noted = json.dumps({"query": query, "batch": batch, **notes, "try": str(uuid.uuid4())})
         try:
             with part_of_writing("commit"):
+                if self.before_commit:
+                    self.before_commit()
                 if self.fence:
                     self.fence.guard(transaction)
                 version = transaction.commit((), Stamp(query, batch, noted))

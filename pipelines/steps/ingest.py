@@ -31,6 +31,7 @@ from pipelines.kafka.ingest_state import SparkIngestState
 from pipelines.kafka.log_start import first_sent
 from pipelines.kafka.offsets_group import OffsetsGroup, offsets_group
 from pipelines.kafka.source import read_envelopes
+from pipelines.kafka.topic_watch import topic_watch
 from pipelines.kafka.topics import find_topic, require_same_topic
 from pipelines.ledger.forgotten_places import emptied_on_arrival, places_ahead
 from pipelines.racks.traffic import RackTraffic, RackTrafficMeter
@@ -104,8 +105,13 @@ def ingest(pipeline: Pipeline, *, once: bool) -> IngestResult:
     starting_offsets = start.starting_offsets if start else None
     _log.info("reading topic %s, %d partitions", config.kafka.source_topic, topic.partitions)
     rack_traffic = RackTrafficMeter(spark, config.kafka) if config.kafka.rack.executor_variable else None
-    writer = IdempotentWriter(pipeline.table("bronze"), files.in_flight, fence=fence)
-    with offsets_group(spark, config.kafka, config.offsets_group) as group:
+    with (
+        topic_watch(spark, config, topic) as watch,
+        offsets_group(spark, config.kafka, config.offsets_group) as group,
+    ):
+        bronze = pipeline.table("bronze")
+        # That a micro-batch has read this topic is known only once it has read.
+        writer = IdempotentWriter(bronze, files.in_flight, fence=fence, before_commit=watch.require_same)
         if group:
             group.request_commit(partial(_committed_ends, pipeline, starting_offsets))
         forgotten = places_ahead(pipeline)

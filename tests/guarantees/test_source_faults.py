@@ -8,7 +8,11 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
+from pipelines.fault_points import Point, armed
+from pipelines.kafka.topic_watch import topic_watch
+from pipelines.kafka.topics import find_topic
 from pipelines.steps.ingest import ingest
+from testbed.waiting import wait_until
 from tests.support.kafka import MakeTopic, make_anew, ordered_producer
 from tests.support.lakes import Lake, flight
 
@@ -79,3 +83,41 @@ def test_records_arrive_whole_and_once_and_neither_other_nor_deleted_ones_are_mi
     with pytest.raises(SourceError, match=r"is not the topic that .* was filled from") as refused:
         run(lake)
     assert (refused.value.exit_code, lake.count("bronze")) == (4, 35)
+
+
+def test_a_topic_that_is_recreated_while_it_is_read_leaves_nothing_in_bronze(
+    broker: str, admin: AdminClient, topic: MakeTopic, make_lake: MakeLake
+) -> None:
+    name = topic(partitions=1)
+    lake = make_lake(f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}")
+    send(broker, name, 30)
+    assert run(lake) == 30
+    send(broker, name, 5)
+
+    def recreate() -> None:
+        make_anew(admin, name, 1)
+        send(broker, name, 45)
+
+    with (
+        armed(Point.BATCH_LOOKED_FOR, recreate),
+        pytest.raises(SourceError, match=r"is not the topic that .* was filled from") as refused,
+    ):
+        run(lake)
+    assert (refused.value.exit_code, lake.count("bronze")) == (4, 30)
+
+
+def test_a_topic_that_is_deleted_while_it_is_read_is_told_so_and_a_cluster_without_an_answer_is_not(
+    broker: str, admin: AdminClient, topic: MakeTopic, make_lake: MakeLake
+) -> None:
+    name = topic(partitions=1)
+    lake = make_lake(f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}")
+    found = find_topic(lake.spark, lake.config.kafka)
+    with topic_watch(lake.spark, lake.config, found) as watch:
+        watch.require_same()
+        admin.delete_topics([name])[name].result(30)
+        wait_until(lambda: name not in admin.list_topics(timeout=10).topics, "the topic is gone", 30)
+        with pytest.raises(SourceError, match=f"topic '{name}' was deleted while it was read") as refused:
+            watch.require_same()
+        assert refused.value.exit_code == 4
+        watch.admin.client.close()
+        watch.require_same()
