@@ -24,6 +24,12 @@ _OTHER_BYTES: Final = re.compile(r"ChecksumException: Checksum error: (.+?/_delt
 # Delta reads its checkpoints as any Parquet files, and says so of those that are gone, too.
 _CHECKPOINT: Final = re.compile(r"while reading file (\S+/_delta_log/(?:_sidecars/)?[^/\s]+\.parquet)\b")
 _NOT_AS_WRITTEN: Final = re.compile(r"ChecksumException|is not a Parquet file|Could not read footer")
+# What is read of a file that is not what was written; a store that does not answer has other words.
+_OTHER_DATA: Final = re.compile(
+    r"ChecksumException|is not a Parquet file|Could not read footer|could not verify page integrity"
+    r"|CRC checksum verification failed|ParquetDecodingException|can not read class org\.apache\.parquet"
+)
+_DATA_FILE: Final = re.compile(r"((?:[a-z][a-z0-9]*:)?/[^\s,\]]+?\.parquet)\b")
 # A file of the state of a stream, below its checkpoint.
 _OF_STATE: Final = re.compile(r"(?:Checksum error: |[Ff]ile(?: of)? )(\S[^\n]*?/state/[0-9]+/[^\s,]+)")
 _STATE: Final = re.compile(r"CANNOT_LOAD_STATE_STORE|MISSING_STATE_DIRECTORY|RocksDBException")
@@ -46,9 +52,12 @@ _UNTRUSTED: Final = {
         "records were deleted from Kafka before they were read, or the topic was recreated."
         " See docs/runbook.md, 'Offsets are gone'"
     ),
-    r"UnknownTopicOrPartition|STREAMING_CHECKPOINT_MISSING_METADATA_FILE": (
-        "the topic or the checkpoint is not the one this stream began with."
-        " See docs/runbook.md, 'A foreign checkpoint'"
+    "UnknownTopicOrPartition": (
+        "the topic was deleted, or has lost partitions, or it is not the one this stream began with."
+        " See docs/runbook.md, 'The topic was recreated'"
+    ),
+    "STREAMING_CHECKPOINT_MISSING_METADATA_FILE": (
+        "the checkpoint is not the one this stream began with. See docs/runbook.md, 'A foreign checkpoint'"
     ),
     "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE": (
         "the table is not the one that this checkpoint has read. See docs/runbook.md, 'A foreign checkpoint'"
@@ -96,7 +105,7 @@ def explain_stream_failure(failure: BaseException) -> OncelakeError:
         A `SourceError` if the source can no longer be trusted, else an `InfrastructureError`. In both
         cases the state is complete, and a later run continues where this one stopped.
     """
-    if damaged := damaged_log_in(failure) or _damaged_state_in(failure):
+    if damaged := damaged_log_in(failure) or _damaged_state_in(failure) or damaged_data_in(failure):
         return damaged
     whole = "\n".join(texts(failure))
     for pattern, meaning in _UNTRUSTED.items():
@@ -131,6 +140,20 @@ def damaged_log_in(failure: BaseException) -> SourceError | None:
             " docs/runbook.md, 'A checkpoint of a log is damaged'"
         )
     return None
+
+
+def damaged_data_in(failure: BaseException) -> SourceError | None:
+    """Return the refusal of a data file of a table that is not as it was written; None if it is none."""
+    whole = "\n".join(texts(failure))
+    files = (match[1] for match in _DATA_FILE.finditer(whole))
+    file = next((each for each in files if "/_delta_log/" not in each), None)
+    if file is None or not _OTHER_DATA.search(whole):
+        return None
+    return SourceError(
+        f"{unquote(file)}: a data file of the table is cut off, or has other bytes than when it was written,"
+        " as after a crash of the machine or a fault of a disk. Nothing was changed."
+        " See docs/runbook.md, 'A data file is damaged'"
+    )
 
 
 def _damaged_state_in(failure: BaseException) -> StateLost | None:

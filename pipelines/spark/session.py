@@ -47,6 +47,9 @@ SETTINGS: Final = {
     # A file that cannot be read stops a job. Passed over, it would be rows that nobody misses.
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
+    # Parquet writes a checksum of each page, and by default compares none: what a disk has changed would be
+    # read as data where no other checksum is kept, as on object stores and in copies.
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     # Spark's own pattern, and names of keys that it does not know.
     "spark.redaction.regex": "(?i)secret|password|passphrase|token|(access|account|private|encryption)[.]?key"
     "|[.]azure[.]sas[.]",

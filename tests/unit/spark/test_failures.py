@@ -99,6 +99,33 @@ def test_a_store_that_does_not_give_the_state_is_asked_again(said: str) -> None:
     assert explained.exit_code == 1
 
 
-def test_another_file_with_other_bytes_is_no_commit() -> None:
-    text = "org.apache.hadoop.fs.ChecksumException: Checksum error: file:/lake/bronze/part-1.parquet at 0"
+@pytest.mark.parametrize(
+    "text",
+    [
+        "org.apache.hadoop.fs.ChecksumException: Checksum error: file:/lake/bronze/part-1.parquet at 0",
+        (
+            "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file s3a://lake/bronze/part-1.parquet."
+            "\nCaused by: org.apache.parquet.io.ParquetDecodingException: could not verify page integrity"
+        ),
+        "Could not read footer for file: FileStatus{path=file:/lake/bronze/part-1.parquet; length=7}",
+    ],
+)
+def test_a_data_file_with_other_bytes_is_told_and_is_no_commit(text: str) -> None:
+    explained = explain_stream_failure(RuntimeError(text))
+    assert explained.exit_code == 4
+    assert "/bronze/part-1.parquet: a data file of the table is cut off" in str(explained)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "java.net.SocketTimeoutException: Read timed out",
+        "java.io.InterruptedIOException: interrupted",
+        "org.apache.hadoop.fs.s3a.AWSClientIOException: Unable to execute request",
+    ],
+)
+def test_a_store_that_does_not_give_a_data_file_is_asked_again(said: str) -> None:
+    text = (
+        f"[FAILED_READ_FILE.NO_HINT] while reading file s3a://lake/bronze/part-1.parquet.\nCaused by: {said}"
+    )
     assert explain_stream_failure(RuntimeError(text)).exit_code == 1
