@@ -27,10 +27,16 @@ from pipelines.errors import OncelakeError
 from pipelines.runtime.notifications import notify
 from pipelines.runtime.processes import stop_signals
 from pipelines.runtime.run_events import RunEvents, begin_events
-from pipelines.spark.failures import cause, damaged_log_in
+from pipelines.spark.failures import cause, damaged_data_in, damaged_log_in
 from pipelines.spark.log_store import check_put_if_absent
 from pipelines.spark.pipeline import Pipeline
-from pipelines.spark.preflight import check_conditions, check_executors, check_patterns, check_zone
+from pipelines.spark.preflight import (
+    check_conditions,
+    check_executors,
+    check_patterns,
+    check_queries,
+    check_zone,
+)
 from pipelines.spark.session import spark_session, stop_session
 
 Body = Callable[[Pipeline, str], Mapping[str, Any]]
@@ -253,13 +259,14 @@ def _require_fit(spark: SparkSession, contract: DataContract) -> None:
     check_zone(spark, contract)
     check_patterns(spark, contract)
     check_conditions(spark, contract)
+    check_queries(spark, contract)
     check_executors(spark, contract)
 
 
 def _unforeseen(error: Exception, job: str, log_format: LogFormat) -> dict[str, Any]:
     """Print an error that is not one of ours; return what the summary says of it."""
     if isinstance(error, PySparkException | Py4JJavaError):
-        if damaged := damaged_log_in(error):
+        if damaged := damaged_log_in(error) or damaged_data_in(error):
             _tell(str(damaged), log_format)
             return _failed(str(damaged), damaged.exit_code)
         # Its text is a trace of some hundred lines, of which one says what it was.

@@ -6,14 +6,13 @@ files; then the plan is.
 """
 
 import re
-from collections.abc import Iterator
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pipelines.contracts.confinement import REFUSED_FUNCTIONS
+from pipelines.spark.expression_nodes import kinds, listed, nodes, refused_function_of
 
 # What an expression may end in; all else that stands on nothing is the clock, the session or the cluster.
 _LEAVES: Final = {
@@ -35,8 +34,6 @@ _TYPED: Final = re.compile(
     rf"\b(?:date|timestamp\w*)\s*r?(['\"])\s*(?:{'|'.join(_MOMENTS)})\b[^'\"]*\1", re.IGNORECASE
 )
 
-_BUILTIN: Final = (["builtin"], ["system", "builtin"])
-
 
 def reaches_out(spark: SparkSession, sql: str) -> str | None:
     """Return what of a condition is more than an expression; nothing is looked up or computed for that.
@@ -53,38 +50,15 @@ def reaches_out(spark: SparkSession, sql: str) -> str | None:
         AnalysisException: It is not SQL.
     """
     session: Any = spark._jsparkSession
-    state = session.sessionState()
-    for node in _nodes(state.sqlParser().parseExpression(sql)):
-        kinds = list(_kinds(node))
-        if "SubqueryExpression" in kinds:
+    for node in nodes(session.sessionState().sqlParser().parseExpression(sql)):
+        names = kinds(node)
+        if "SubqueryExpression" in names:
             return "a query"
-        if "UnresolvedIdentifier" in kinds[0]:
+        if "UnresolvedIdentifier" in names[0]:
             return "IDENTIFIER, behind which any function may be"
-        if kinds[0] == "UnresolvedFunction" and (why := _refused(spark, _listed(node.nameParts()), state)):
+        if names[0] == "UnresolvedFunction" and (why := refused_function_of(spark, listed(node.nameParts()))):
             return why
     return None
-
-
-def _refused(spark: SparkSession, parts: list[str], state: Any) -> str | None:
-    """Return why a function may not be called, by the parts of its name; None if it may."""
-    name = parts[-1].lower()
-    if why := REFUSED_FUNCTIONS.get(name):
-        return f"{name}, which {why}"
-    jvm: Any = spark.sparkContext._jvm
-    is_plain = len(parts) == 1 or [part.lower() for part in parts[:-1]] in _BUILTIN
-    some = jvm.scala.Option.apply
-    is_known = state.functionRegistry().functionExists(
-        jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name, some("builtin"), some("system"))
-    )
-    return None if is_plain and is_known else f"{'.'.join(parts)}, which is not a function of Spark"
-
-
-def _kinds(node: Any) -> Iterator[str]:
-    """Yield the names of the class of a node, and of the classes above it."""
-    kind = node.getClass()
-    while kind is not None:
-        yield str(kind.getSimpleName())
-        kind = kind.getSuperclass()
 
 
 def asks_more(sql: str, plan: Any) -> str | None:
@@ -101,24 +75,13 @@ def asks_more(sql: str, plan: Any) -> str | None:
         return typed[0]
     if plan.nodeName() != "Project" or not plan.children().head().children().isEmpty():
         return "other rows, or makes rows"
-    for node in _nodes(plan.expressions().last()):
-        name, children = node.getClass().getSimpleName(), _listed(node.children())
+    for node in nodes(plan.expressions().last()):
+        name, children = node.getClass().getSimpleName(), listed(node.children())
         if name in _CHANGING or not (children or name in _LEAVES) or not node.deterministic():
             return str(node.sql())
         if node.dataType().typeName() in _TIMES and any(map(_is_moment, children)):
             return str(node.sql())
     return None
-
-
-def _nodes(node: Any) -> Iterator[Any]:
-    """Yield the nodes of an expression, the inner ones first, so that the first found is the one at fault."""
-    for child in _listed(node.children()):
-        yield from _nodes(child)
-    yield node
-
-
-def _listed(sequence: Any) -> list[Any]:
-    return [sequence.apply(position) for position in range(sequence.size())]
 
 
 def _is_moment(node: Any) -> bool:

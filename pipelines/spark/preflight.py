@@ -15,6 +15,7 @@ from pipelines.formats.registered_formats import format_of
 from pipelines.records.decode import with_conditions
 from pipelines.spark.condition_purity import asks_more, reaches_out
 from pipelines.spark.failures import cause, first_line
+from pipelines.spark.query_reach import BATCH, reads_more
 
 
 def check_patterns(spark: SparkSession, contract: DataContract) -> None:
@@ -96,6 +97,30 @@ def check_conditions(spark: SparkSession, contract: DataContract) -> None:
             raise ContractError(
                 f"{place}: expected a condition that Spark can compute, got {condition.sql!r}: {cause(error)}"
             ) from None
+
+
+def check_queries(spark: SparkSession, contract: DataContract) -> None:
+    """Ask Spark what the queries of the suites read: the rows, and nothing else.
+
+    Raises:
+        ConfigError: One is no query, or reads more.
+    """
+    for own in contract.expectations:
+        sql = own.config.get("kwargs", {}).get("unexpected_rows_query")
+        if not isinstance(sql, str):
+            continue
+        try:
+            outside = reads_more(spark, sql)
+        except PySparkException as error:
+            raise ConfigError(
+                f"{own.place}: kwargs.unexpected_rows_query: expected a query in SQL, got {sql!r}:"
+                f" {first_line(str(error))}"
+            ) from None
+        if outside:
+            raise ConfigError(
+                f"{own.place}: kwargs.unexpected_rows_query: expected a query over {BATCH} alone, got"
+                f" {sql!r}, which has {outside}"
+            )
 
 
 def check_executors(spark: SparkSession, contract: DataContract) -> None:
