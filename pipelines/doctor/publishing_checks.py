@@ -10,10 +10,9 @@ from pipelines.doctor.lake_checks import longest_batch
 from pipelines.doctor.pipeline_facts import PipelineFacts, StreamFacts
 from pipelines.durations import about, format_interval
 from pipelines.kafka.setting_names import LARGEST
+from pipelines.publishing.slots import LARGEST_SENT
 
 _TURN_ON: Final = "Turn it on"
-# What librdkafka takes of a record if nobody says otherwise (`message.max.bytes`).
-_LARGEST_SENT: Final = 1_000_000
 
 _CHECKS: Final = CheckRegistrar("publishing", ("output",), PUBLISHING)
 _CHECKS.register_probe_failure(
@@ -73,9 +72,9 @@ def _rows_fit_the_topic(facts: PipelineFacts) -> Iterator[Finding]:
     if publish is None or limit is None:
         return
     sent = publish.options.get("message.max.bytes", "")
-    largest = int(sent) if sent.isdecimal() else _LARGEST_SENT
+    largest = int(sent) if sent.isdecimal() else LARGEST_SENT
     read = facts.topic.description.number(LARGEST) if facts.topic else None
-    if limit < largest:
+    if sent and limit < largest:
         yield Finding(
             "warning",
             f"{LARGEST} of topic {publish.topic} is {limit:,}, and message.max.bytes of the producer"
@@ -83,12 +82,13 @@ def _rows_fit_the_topic(facts: PipelineFacts) -> Iterator[Finding]:
             f"{largest:,} at least",
             f"raise {LARGEST} of topic {publish.topic}, or set message.max.bytes in publish.options",
         )
-    elif read is not None and read > max(limit, largest):
+    elif read is not None and read > min(limit, largest):
         yield Finding(
             "info",
-            f"{LARGEST} of topic {facts.config.kafka.topic} is {read:,}, and {largest:,} can be published",
+            f"{LARGEST} of topic {facts.config.kafka.topic} is {read:,}, and {min(limit, largest):,} can be"
+            " published",
             "as much, if events are that large",
-            f"raise message.max.bytes in publish.options, and {LARGEST} of topic {publish.topic}",
+            f"raise {LARGEST} of topic {publish.topic}, and message.max.bytes if publish.options has it",
         )
 
 

@@ -11,6 +11,8 @@ SINK: Final = "sink"
 """The word, beside a checkpoint, for the name under which it has published."""
 PROGRESS_IN: Final = "progress_topic"
 """The word, beside a checkpoint, for the topic that keeps its progress."""
+SETTLED: Final = "settled"
+"""The word, beside a checkpoint, for what it has settled last: query, micro-batch and version."""
 
 
 def partitions_in(note: Mapping[str, Any]) -> int | None:
@@ -18,15 +20,19 @@ def partitions_in(note: Mapping[str, Any]) -> int | None:
     return int(note[PARTITIONS]) if PARTITIONS in note else None
 
 
-def note_of(sink: TransactionalSink, topic: str, partitions: int) -> dict[str, str]:
-    """Return what is written beside a checkpoint: what it belongs to.
+def note_of(
+    sink: TransactionalSink, topic: str, partitions: int, before: Mapping[str, Any]
+) -> dict[str, str]:
+    """Return what is written beside a checkpoint: what it belongs to, and what it has settled.
 
     Args:
         sink: Where the stream goes.
         topic: The id of the topic.
         partitions: How many partitions the topic has.
+        before: What was written there.
     """
     return {
+        **({SETTLED: str(before[SETTLED])} if SETTLED in before else {}),
         "topic_id": topic,
         PARTITIONS: str(partitions),
         SINK: sink.name,

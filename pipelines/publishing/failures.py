@@ -14,6 +14,7 @@ _TOO_LATE: Final = re.compile(r"UnsentError: (?P<said>[^\n]*)")
 _KAFKA: Final = re.compile(r"KafkaException: (?P<said>[^\n]*)")
 # The errors of a producer whose transaction was ended by the cluster, or by another producer.
 _ENDED: Final = re.compile(r"_FENCED|INVALID_PRODUCER_EPOCH|INVALID_TXN_STATE|_TIMED_OUT")
+_TOO_LARGE: Final = re.compile(r"MSG_SIZE_TOO_LARGE|[Mm]essage size too large")
 # What librdkafka says where an offset is in a transaction that does not end (KIP-447).
 _UNSTABLE: Final = "committed offsets"
 _GONE: Final = re.compile(rf"[^\n]*(?:{TABLE_IS_GONE})[^\n]*")
@@ -68,6 +69,12 @@ def _refused(said: str, longer: str) -> str:
         return (
             f"the progress of a slot cannot be read: {said}. If the cluster answers otherwise, a transaction"
             " of an earlier task hangs. See docs/publishing.md, 'A transaction that hangs'"
+        )
+    if _TOO_LARGE.search(said):
+        return (
+            f"a row is larger than the output topic, or message.max.bytes in publish.options, allows:"
+            f" {said}. What was not committed is rolled back. Raise max.message.bytes of the topic, or that"
+            " option, and start again"
         )
     why = (
         f" If it ends so each time and no other job publishes, micro-batches take too long: raise {longer}"

@@ -29,7 +29,7 @@ from pipelines.publishing.corrections import (
     replace_removed,
 )
 from pipelines.publishing.publications import publications, unfinished
-from pipelines.publishing.published_days import Settled, record_settled, settled_before
+from pipelines.publishing.published_days import Settled, note_settled, record_settled, settled_before
 from pipelines.records.decode import COORDINATES, EVENT_DATE
 from pipelines.spark.checkpoints import damaged_file_error
 from pipelines.spark.pipeline import Pipeline
@@ -204,6 +204,7 @@ class BatchMaker:
             return _Settling(before, is_waiting=True)
         if newer:
             record_settled(self.pipeline, query, batch, newer, self.topic_id)
+            note_settled(self.pipeline, query, batch, newer.version)
         return _Settling(before, newer)
 
     def _positions(self, batch: int) -> tuple[Position | None, int | None]:

@@ -155,7 +155,8 @@ class _OfKafka:
         write_slot_progress(self.sink, taken, marks)
 
     def note(self, topic: str, partitions: int) -> None:
-        write_note(self.spark, self.checkpoint, note_of(self.sink, topic, partitions))
+        note = note_of(self.sink, topic, partitions, self.files().note)
+        write_note(self.spark, self.checkpoint, note)
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,8 @@ def refuse_other_progress(
         raise SourceError(
             f"{sink.name}: topic '{sink.topic}' was recreated, or is another, or is on another cluster, since"
             f" it was published to: found id {topic}, expected {', '.join(sorted(others - {topic}))}."
-            f" {from_the_beginning(sink, files)} {_go_on(sink, files)}"
+            f" {from_the_beginning(sink, files)} To continue from the checkpoint instead, without what was"
+            f" published so far: {reset_to_checkpoint(sink, files, '--accept-missing')}."
         )
 
 

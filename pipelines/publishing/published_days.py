@@ -1,7 +1,7 @@
 """The days that publishing has settled: what is on the topic of them is what the batch layer has."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from typing import Any, Final
@@ -21,7 +21,8 @@ from pipelines.ledger.certifications import (
     require_commit,
 )
 from pipelines.ledger.ops_tables import PUBLISHED_DAYS, rows_of
-from pipelines.spark.checkpoints import query_files
+from pipelines.publishing.checkpoint_note import SETTLED
+from pipelines.spark.checkpoints import damaged_file_error, note_path, query_files, write_note
 from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import literal
 
@@ -166,6 +167,54 @@ def record_settled(pipeline: Pipeline, query: str, batch: int, settled: Settled,
         "topic_id": topic_id,
     }
     _replace(pipeline, [{**one, "day": day} for day in settled.days], f"{_of(query)} AND batch = {batch}")
+
+
+def note_settled(pipeline: Pipeline, query: str, batch: int, version: int) -> None:
+    """Note beside the checkpoint what a micro-batch has settled: a restored `ops/published_days` forgets it.
+
+    Args:
+        pipeline: The pipeline.
+        query: The id of the stream's query.
+        batch: The number of the micro-batch.
+        version: The version of the batch table.
+    """
+    files = query_files(pipeline.spark, pipeline.checkpoint("publish"))
+    write_note(pipeline.spark, files.path, {**files.note, SETTLED: f"{query} {batch} {version}"})
+
+
+def require_settled_kept(pipeline: Pipeline) -> None:
+    """Make sure that `ops/published_days` has what the stream has settled, by the note beside its checkpoint.
+
+    Raises:
+        SourceError: It was restored from an older copy, or is gone: differences would be sent twice, and what
+            was sent since would never be retracted.
+    """
+    files = query_files(pipeline.spark, pipeline.checkpoint("publish"))
+    query, batch, noted = _settled_in(files.note, files.path)
+    if query is None or query != files.query or batch >= files.next_batch:
+        return
+    found = -1
+    if PUBLISHED_DAYS.exists(pipeline):
+        newest = F.max("batch_version").alias("newest")
+        (row,) = small_rows(_rows(pipeline, query).agg(newest))
+        found = -1 if row["newest"] is None else row["newest"]
+    if found < noted:
+        raise SourceError(
+            f"{PUBLISHED_DAYS.path(pipeline)}: found days that were published up to version {found} of"
+            f" {pipeline.table('batch')}, expected {noted}, which {files.path} has published: the table was"
+            f" restored from an older copy, or is gone. Nothing was sent. Restore a newer one. {_AGAIN}"
+        )
+
+
+def _settled_in(note: Mapping[str, Any], path: str) -> tuple[str | None, int, int]:
+    """Return the query, micro-batch and version that were settled last by a note; no query by none."""
+    if SETTLED not in note:
+        return None, 0, -1
+    try:
+        query, batch, version = str(note[SETTLED]).split()
+        return query, int(batch), int(version)
+    except ValueError:
+        raise damaged_file_error(note_path(path), f"three words under {SETTLED!r}") from None
 
 
 def forget_unknown(pipeline: Pipeline) -> None:

@@ -1,6 +1,7 @@
 """The sink that a pipeline publishes to, and how its values are written, by its configuration."""
 
 from dataclasses import replace
+from typing import Final
 
 from pipelines.config.client_templates import SINK_TEMPLATES, settings
 from pipelines.config.commands import of_pipeline
@@ -27,6 +28,10 @@ def settings_of(config: PipelineConfig) -> PublishConfig:
             f" publish.topic={config.name}-events"
         )
     return config.publish
+
+
+DAY_SINK: Final = ".day."
+"""What follows the name of the stream's sink in the names of the sinks by which whole days are sent."""
 
 
 def sink_of(config: PipelineConfig) -> TransactionalSink:

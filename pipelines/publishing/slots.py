@@ -13,11 +13,16 @@ from pipelines.errors import SourceError
 # With librdkafka's way of starting over when no broker answers, transactional calls can wait for ever for a
 # broker that is back (seen with 2.16.0): its threads for the old address never end.
 _CLIENT: Final = {"metadata.recovery.strategy": "none", "log_level": 0}
+LARGEST_SENT: Final = 100_000_000
+"""How many bytes a record may have, unless `publish.options` says otherwise; a topic has its own limit."""
+
 _PRODUCER: Final = {
     # The same keys go to the same partitions as with Java's producers.
     "partitioner": "murmur2_random",
     "compression.type": "lz4",
     "linger.ms": 20,
+    # By default librdkafka refuses a record that the topic, by its own default, would take.
+    "message.max.bytes": LARGEST_SENT,
     "queue.buffering.max.kbytes": 131_072,
     "queue.buffering.max.messages": 500_000,
 }

@@ -72,8 +72,7 @@ def unsent(pipeline: Pipeline, topic_id: str) -> UnsentDays:
     if files.query is None or not PUBLISHED_DAYS.exists(pipeline):
         return UnsentDays()
     rows = conform(PUBLISHED_DAYS.rows(pipeline), PUBLISHED_DAYS.schema)
-    own = (F.col("query") == files.query) & (F.col("batch") == 0)
-    first = {row["day"]: row["batch_version"] for row in small_rows(rows.where(own))}
+    first = _settled_without_sending(rows.where(F.col("query") == files.query), topic_id)
     left = first.keys() - publications(pipeline, topic_id).keys() if first else set()
     earlier = _settled_by(pipeline, rows.where(F.col("query") != files.query), topic_id) if left else []
     if not earlier:
@@ -81,6 +80,20 @@ def unsent(pipeline: Pipeline, topic_id: str) -> UnsentDays:
     began_at = max(first.values())
     verdicts = newest_certified(each for each in history(pipeline) if each.batch_version <= began_at)
     return sort_out(left, earlier, {day: verdict.batch_version for day, verdict in verdicts.items()})
+
+
+def _settled_without_sending(own: DataFrame, topic_id: str) -> dict[date, int]:
+    """Return the days of which a query has sent to the topic at most later changes, with their versions.
+
+    It settled them first with the micro-batch with which it began, or with one that went to another topic.
+    """
+    firsts = own.groupBy("day").agg(
+        F.min_by(F.struct("batch", "topic_id", "batch_version"), "batch").alias("first")
+    )
+    is_left = (F.col("batch") == 0) | (F.col("topic_id") != topic_id)
+    return {
+        row["day"]: row["batch_version"] for row in small_rows(firsts.select("day", "first.*").where(is_left))
+    }
 
 
 def sort_out(
@@ -156,8 +169,8 @@ def how_to_send(config: PipelineConfig, left: UnsentDays) -> list[str]:
     lines = []
     if left.never:
         lines.append(
-            f"{_certified(left.never)} are not on the topic: they were certified before publishing began,"
-            f" which sends only later changes of them. To send them: {_commands(config, left.never)}"
+            f"{_certified(left.never)} are not on the topic: they were certified before publishing to it"
+            f" began, which sends only later changes of them. To send them: {_commands(config, left.never)}"
         )
     if left.partly:
         lines.append(

@@ -42,6 +42,7 @@ from pipelines.publishing.publications import publications, unfinished
 from pipelines.publishing.published_days import (
     Settled,
     forget_unknown,
+    require_settled_kept,
     settled_so_far,
     waiting,
 )
@@ -103,6 +104,7 @@ def publish(pipeline: Pipeline, *, once: bool) -> PublishedStream:
     publishes = publisher(pipeline.spark, sink, pipeline.checkpoint("publish"))
     reach(Point.PROGRESS_AGREES)
     forget_unknown(pipeline)
+    require_settled_kept(pipeline)
     # Refused before anything is sent, if the batch layer is not the one that was published.
     settled_so_far(pipeline)
     bring_ledger_forward(pipeline)

@@ -55,8 +55,13 @@ from pipelines.publishing.publications import (
     record_publication,
     unfinished,
 )
-from pipelines.publishing.published_days import settled_so_far, waiting
-from pipelines.publishing.settings import settings_of, sink_of, values_of, writing_sink
+from pipelines.publishing.published_days import (
+    Settled,
+    require_settled_kept,
+    settled_so_far,
+    waiting,
+)
+from pipelines.publishing.settings import DAY_SINK, settings_of, sink_of, values_of, writing_sink
 from pipelines.publishing.slots import ProgressError, SlotProgress
 from pipelines.publishing.transactional_sink import (
     Frame,
@@ -138,6 +143,7 @@ def publish_days(
 
 def _verdicts(pipeline: Pipeline, days: Sequence[date]) -> Mapping[date, Verdict]:
     """Return by which verdicts days are certified, if these can be sent."""
+    require_settled_kept(pipeline)
     # Records are keyed by the contract, and corrections are found by it.
     require_same_days(pipeline)
     ledger = history(pipeline)
@@ -206,7 +212,7 @@ class _Day:
     ) -> int | None:
         """Publish the day; return its rows, or None if it was published before."""
         day, version, before = self.day, self.verdicts[self.day].batch_version, self.before
-        settled = settled_so_far(self.pipeline)
+        settled = self._settled_here()
         if before.count and not again:
             if before.version == version or (settled and settled.version >= version and day in settled.days):
                 # As it is now, or the stream has sent what has changed since.
@@ -245,6 +251,11 @@ class _Day:
         self._send(records, own, done, run_lease)
         return self.verdicts[day].rows
 
+    def _settled_here(self) -> Settled | None:
+        """Return what the stream has settled; None if none publishes to this topic."""
+        note = query_files(self.pipeline.spark, self.pipeline.checkpoint("publish")).note
+        return settled_so_far(self.pipeline) if note.get("topic_id", self.topic_id) == self.topic_id else None
+
     def _begin(self, sink: TransactionalSink, run_lease: Lease, partitions: int) -> Begun:
         """Return what is gone on with, or record that the day is begun: whoever is next has to know it."""
         verdict = self.verdicts[self.day]
@@ -273,7 +284,7 @@ class _Day:
     def _name(self, sink: TransactionalSink) -> str:
         """Return the name of the sink of this day, version and topic for this time alone."""
         verdict, time = self.verdicts[self.day], self.before.count + 1
-        of_version = f"{sink.name}.day.{self.day}.{verdict.batch_version}"
+        of_version = f"{sink.name}{DAY_SINK}{self.day}.{verdict.batch_version}"
         unsigned = f"{of_version}.{self.topic_id}.{time}"
         if verdict.batch_commit is None:
             return unsigned

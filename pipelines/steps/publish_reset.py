@@ -106,12 +106,12 @@ def reset_publishing(
             _forget_unfinished(pipeline, marks)
             _write(sink, taken, marks, dict.fromkeys(range(sink.slots), replace(ours, next_batch=0)))
             return PublishingReset(sink.name, None)
-        gap = progress_gap(marks, ours, files)
+        gap = _gap(marks, ours, files)
         if gap.missing and not accept_missing:
             raise _missing(sink, gap.missing, files)
         new_marks = _known(sink, marks) | repaired_progress(sink, ours, marks, files, in_flight)
         _write(sink, taken, marks, new_marks)
-    write_note(pipeline.spark, files.path, note_of(sink, ours.topic_id, ours.partitions))
+    write_note(pipeline.spark, files.path, note_of(sink, ours.topic_id, ours.partitions, files.note))
     done = _where_it_goes_on(sink.name, [new_marks[slot] for slot in range(sink.slots)], files)
     return replace(done, missing=gap.missing, again=_sent_again(gap, new_marks))
 
@@ -176,12 +176,20 @@ def _forget_unfinished(pipeline: Pipeline, marks: ProgressBySlot) -> None:
         forget_from(pipeline, query, batch)
 
 
+def _gap(marks: ProgressBySlot, ours: SlotProgress, files: QueryFiles) -> ProgressGap:
+    """Return by which micro-batches progress and checkpoint are apart: another topic has none of them."""
+    if files.note.get("topic_id", ours.topic_id) != ours.topic_id:
+        return ProgressGap(range(files.next_batch))
+    return progress_gap(marks, ours, files)
+
+
 def _missing(sink: TransactionalSink, missing: range, files: QueryFiles) -> ConfigError:
     return ConfigError(
-        f"{sink.name}: progress is older than the checkpoint {files.path}: topic '{sink.topic}' may lack"
-        f" {micro_batches_text(missing)}, which the stream does not send again. Progress is as it was; a run"
-        f" that was publishing was ended. {from_the_beginning(sink, files)} If consumers have these"
-        " micro-batches, or do without them, add --accept-missing"
+        f"{sink.name}: the checkpoint {files.path} has gone further than progress, or has published to"
+        f" another topic: topic '{sink.topic}' may lack {micro_batches_text(missing)}, which the stream does"
+        " not send again. Progress is as it was; a run that was publishing was ended."
+        f" {from_the_beginning(sink, files)} If consumers have these micro-batches, or do without them, add"
+        " --accept-missing"
     )
 
 

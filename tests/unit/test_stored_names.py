@@ -34,7 +34,7 @@ from pipelines.ledger.quarantine import STATUSES
 from pipelines.ledger.runs import Step
 from pipelines.ledger.writer_schemas import NO_ID, UNKNOWN, UNREADABLE
 from pipelines.nightly.rebuild_plan import RebuildCause
-from pipelines.publishing.checkpoint_note import PARTITIONS, PROGRESS_IN, SINK
+from pipelines.publishing.checkpoint_note import PARTITIONS, PROGRESS_IN, SETTLED, SINK
 from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import SlotProgress, Written, transactional_id
 from pipelines.records.decode import EVENT_DATE
@@ -124,6 +124,7 @@ def test_properties_of_tables_keep_their_names() -> None:
             "oncelake.whole_from",
             "oncelake.whole_from.CLUSTER",
             "oncelake.removed_below",
+            "oncelake.removed_for",
             "oncelake.forgetting",
             "oncelake.divergence_accepted",
         },
@@ -224,7 +225,7 @@ def test_notes_beside_checkpoints_keep_their_words() -> None:
     loss = Beginning({0: 5}, {1: Loss(2, date(2013, 1, 3)), 2: Loss(0, date(2013, 1, 5), date(2013, 1, 3))})
     lost = '{"1": [2, "2013-01-03", ""], "2": [0, "2013-01-05", "2013-01-03"]}'
     assert loss.entries() == {"began": '{"0": 5}', "lost": lost}
-    assert (SINK, PROGRESS_IN) == ("sink", "progress_topic")
+    assert (SINK, PROGRESS_IN, SETTLED) == ("sink", "progress_topic", "settled")
     note = '{"speed": "id", "since": 7, "topic_id": "t", "partitions": "6", "begin": "bronze"}'
     assert note_in(note, "speed.note.json")["since"] == 7
 

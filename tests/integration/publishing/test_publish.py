@@ -2,8 +2,10 @@
 
 import json
 import os
+import random
 import shutil
 import signal
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from pyspark.sql import SparkSession
@@ -115,6 +117,27 @@ def send(lake: Lake) -> int:
 
 def published(broker: str, output: str) -> Counter[int]:
     return Counter(json.loads(message.value or b"")["flight"] for message in messages_of(broker, output))
+
+
+def test_a_row_that_the_topic_takes_is_sent_and_one_that_it_does_not_take_is_told(
+    make: Callable[..., Lake], admin: AdminClient, broker: str, output: str
+) -> None:
+    lake = make()
+    # What is sent is compressed, and this cannot be.
+    text = b64encode(random.Random(1).randbytes(825_000)).decode()  # noqa: S311 - nothing secret
+    lake.enter([flight(flight=1, tailnum=text[:1_020_000]), flight(flight=2)])
+    assert send(lake) == 2
+    assert published(broker, output) == Counter({1: 1, 2: 1})
+    lake.enter([flight(flight=3, tailnum=text), flight(flight=4)])
+    with pytest.raises(InfrastructureError, match=r"a row is larger than the output topic, .* allows"):
+        send(lake)
+    assert published(broker, output)[3] == 0
+    resource = ConfigResource(ConfigResource.Type.TOPIC, output)
+    larger = ConfigEntry("max.message.bytes", "2000000", incremental_operation=AlterConfigOpType.SET)
+    resource.add_incremental_config(larger)
+    admin.incremental_alter_configs([resource])[resource].result(30)
+    assert send(lake) == 2
+    assert published(broker, output) == Counter({1: 1, 2: 1, 3: 1, 4: 1})
 
 
 def test_what_enters_the_speed_layer_is_published_once_by_the_job_as_a_process_and_here(
@@ -244,8 +267,12 @@ def test_a_checkpoint_that_is_lost_or_anothers_and_a_topic_made_anew_are_refused
     with pytest.raises(ConfigError, match=f"publish.topic: there is no topic '{output}'"):
         send(lake)
     make_topic(admin, NewTopic(output, 1, 1))
-    with pytest.raises(SourceError, match="was recreated, or is another"):
+    with pytest.raises(SourceError, match=r"was recreated, or is another.* --to checkpoint --accept-missing"):
         send(lake)
+    # What it had sent to the earlier topic has to be done without by name.
+    with pytest.raises(ConfigError, match=r"published to another topic: .* may lack micro-batch"):
+        reset_publishing(lake.pipeline, "checkpoint", None)
+    assert reset_publishing(lake.pipeline, "checkpoint", None, accept_missing=True).missing.start == 0
 
 
 @pytest.mark.parametrize("lose", [compact_and_vacuum, pytest.param(clean_log, marks=pytest.mark.thorough)])

@@ -24,6 +24,11 @@ def test_a_day_that_the_topic_has_of_a_batch_table_that_was_replaced_may_be_ther
     as_certified = Settled(state.version, (ONE,), history(lake.pipeline)[-1].batch_commit)
     record_settled(lake.pipeline, "own", 0, as_certified, "topic")
     assert unsent(lake.pipeline, "topic") == UnsentDays(never=(ONE,))
+    # What went to another topic is not on this one.
+    record_settled(lake.pipeline, "own", 0, Settled(), "topic")
+    record_settled(lake.pipeline, "own", 3, as_certified, "another")
+    assert unsent(lake.pipeline, "another") == UnsentDays()
+    assert unsent(lake.pipeline, "topic") == UnsentDays(never=(ONE,))
     record_settled(lake.pipeline, "earlier", 2, as_certified, "topic")
     assert unsent(lake.pipeline, "topic") == UnsentDays()
     # It had gone on with builds that a backup of the batch table did not have.
