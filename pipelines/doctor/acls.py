@@ -9,14 +9,19 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from pipelines.config.model import PipelineConfig
-from pipelines.publishing.settings import sink_of
+from pipelines.publishing.settings import DAY_SINK, sink_of
+from pipelines.publishing.slots import transactional_id
 
 Resource = Literal["topic", "group", "transactional-id", "cluster"]
 Operation = Literal["Read", "Write", "Describe", "DescribeConfigs", "Create", "Alter"]
 
 # Read and Write include Describe.
-_READERS: Final = ("ingest_stream", "nightly_batch", "backfill", "reconcile", "checkpoint reset", "doctor")
 _LOOKERS: Final = ("lag", "console")
+_READERS: Final = (
+    *("ingest_stream", "nightly_batch", "backfill", "reconcile", "checkpoint reset", "doctor"),
+    # They ask the first unread records when they were sent.
+    *_LOOKERS,
+)
 _PUBLISHERS: Final = ("publish_stream", "publish", "publish reset")
 _CLUSTER: Final = "kafka-cluster"
 _WATCHERS: Final = ("doctor", "publish status", "publish doctor")
@@ -75,7 +80,8 @@ def _of_source(config: PipelineConfig) -> Iterator[Acl]:
             lacks = "lag tools do not see its offsets; ingest.offsets_group: null turns them off"
             yield Acl(job, "group", config.offsets_group, "Read", servers, optional=lacks)
     for job in _LOOKERS:
-        yield Acl(job, "topic", kafka.topic, "Describe", servers)
+        lacks = "nobody is told that Kafka is about to delete records that were not read"
+        yield Acl(job, "topic", kafka.topic, "DescribeConfigs", servers, optional=lacks)
     lacks = "retention and other settings of the topic are not checked"
     yield Acl("doctor", "topic", kafka.topic, "DescribeConfigs", servers, optional=lacks)
     lacks = "racks, limits of brokers and sizes of partitions are not checked"
@@ -102,8 +108,11 @@ def _of_output(config: PipelineConfig) -> Iterator[Acl]:
         yield Acl(job, "topic", sink.topic, "Write", servers)
         lacks = "progress that the cluster has lost is not found in the records"
         yield Acl(job, "topic", sink.topic, "Read", servers, optional=lacks)
-        yield Acl(job, "transactional-id", sink.name, "Write", servers, is_prefix=True)
-        yield Acl(job, "group", sink.name, "Read", servers, is_prefix=True)
+        # A prefix of the stream's own names would let in other pipelines whose names begin so.
+        for slot in range(publish.slots):
+            yield Acl(job, "transactional-id", transactional_id(sink.name, slot), "Write", servers)
+        yield Acl(job, "transactional-id", f"{sink.name}{DAY_SINK}", "Write", servers, is_prefix=True)
+        yield from _of_groups(job, sink.name, "Read", servers)
         yield Acl(job, "topic", sink.progress_topic, "Read", servers)
         yield Acl(job, "topic", sink.progress_topic, "Write", servers)
         making: tuple[Operation, ...] = ("Create", "Alter")
@@ -114,8 +123,14 @@ def _of_output(config: PipelineConfig) -> Iterator[Acl]:
     for job in _WATCHERS:
         yield Acl(job, "topic", sink.topic, "Describe", servers)
         yield Acl(job, "topic", sink.progress_topic, "Read", servers)
-        yield Acl(job, "group", sink.name, "Describe", servers, is_prefix=True)
+        yield from _of_groups(job, sink.name, "Describe", servers)
         lacks = "limits of the brokers are not checked"
         yield Acl(job, "cluster", _CLUSTER, "DescribeConfigs", servers, optional=lacks)
         lacks = "settings of the output topic are not checked"
         yield Acl(job, "topic", sink.topic, "DescribeConfigs", servers, optional=lacks)
+
+
+def _of_groups(job: str, name: str, operation: Operation, servers: str) -> Iterator[Acl]:
+    """Yield the ACLs for the groups that keep the progress of the stream, and of whole days."""
+    yield Acl(job, "group", name, operation, servers)
+    yield Acl(job, "group", f"{name}{DAY_SINK}", operation, servers, is_prefix=True)

@@ -46,6 +46,7 @@ class _Part:
         broken: Makes of it an SQL condition that is true if a text in it is not UTF-8; None without texts.
         is_scalar: Whether it holds no others.
         parts: How many parts it has, with those of the types that it names.
+        takes_bytes: Whether each value of it takes a byte at least.
     """
 
     schema: Any
@@ -53,6 +54,7 @@ class _Part:
     broken: Sql | None = None
     is_scalar: bool = True
     parts: int = 1
+    takes_bytes: bool = True
 
 
 def as_read(text: str, payload: str) -> str:
@@ -113,6 +115,8 @@ def _part(node: Any, namespace: str, named_parts: dict[str, _Part]) -> _Part:
     match node:
         case "string":
             part = _Part(node, broken=lambda v: f"NOT is_valid_utf8({v})")
+        case "null":
+            part = _Part(node, takes_bytes=False)
         case str():
             named = named_parts.get(f"{namespace}.{node}") or named_parts.get(node)
             part = replace(named, schema=node) if named else _Part(node)
@@ -135,7 +139,7 @@ def _defined(node: dict[str, Any], namespace: str, named_parts: dict[str, _Part]
             return _map(node, _part(values, namespace, named_parts))
         case {"type": ("enum" | "fixed"), **others}:
             full, _ = names_of(others, namespace)
-            named_parts[full] = _Part(node)
+            named_parts[full] = _Part(node, takes_bytes=others.get("size") != 0)
             return named_parts[full]
         case {"type": kind, **others}:
             inner = _part(kind, namespace, named_parts)
@@ -172,7 +176,14 @@ def _record(
     schema: dict[str, Any] = {key: node[key] for key in ("type", "name", "namespace") if key in node}
     schema["fields"] = [{"name": c, "type": p.schema} for c, p in zip(read, parts, strict=True)]
     count = 1 + sum(part.parts for part in parts)
-    named_parts[full] = _Part(schema, shown, broken if texts else None, is_scalar=False, parts=count)
+    named_parts[full] = _Part(
+        schema,
+        shown,
+        broken if texts else None,
+        is_scalar=False,
+        parts=count,
+        takes_bytes=any(part.takes_bytes for part in parts),
+    )
     return named_parts[full]
 
 
@@ -189,6 +200,8 @@ def _distinct(names: list[str]) -> Iterator[str]:
 
 
 def _array(node: dict[str, Any], items: _Part) -> _Part:
+    if not items.takes_bytes:
+        raise ValueError("an array of values without bytes: four bytes would stand for a million of them")
     shown, broken = items.shown, items.broken
     return _Part(
         {**node, "items": items.schema},

@@ -43,7 +43,9 @@ def send_dead_letters(broken: DataFrame, kafka: KafkaConfig, topic: str) -> None
     )
     # A header of the record's own may be null; one of ours is left out where it has nothing to say.
     ours = f"filter(array({added}), h -> h.value IS NOT NULL)"
-    headers = f"CASE WHEN headers IS NULL THEN {ours} ELSE concat(headers, {ours}) END AS headers"
+    # One that looks like ours would be taken for ours, where ours is left out.
+    own = f"filter(headers, h -> NOT startswith(h.key, '{_PREFIX}'))"
+    headers = f"CASE WHEN headers IS NULL THEN {ours} ELSE concat({own}, {ours}) END AS headers"
     client = {**_ANY_SIZE, **client_options(kafka)}
     options = {f"kafka.{key}": value for key, value in client.items() if key != _FOR_READERS}
     rows = broken.selectExpr("key", "value", headers)

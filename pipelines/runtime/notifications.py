@@ -166,7 +166,8 @@ def _send(request: Request, seconds: float) -> str | None:
         return f"answered with status {error.code}"
     except TimeoutError:
         return _silent(seconds)
-    except (OSError, HTTPException) as error:
+    # A host such as `a..b` cannot be written as a name (`UnicodeError`).
+    except (OSError, HTTPException, UnicodeError) as error:
         return f"{type(error).__name__}: {error}"
 
 

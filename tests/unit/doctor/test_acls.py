@@ -16,7 +16,7 @@ def listed(*settings: str) -> tuple[Acl, ...]:
 def test_a_pipeline_needs_acls_only_for_what_it_has() -> None:
     plain = listed("ingest.offsets_group=null")
     needs = {(acl.resource, acl.name, acl.operation) for acl in plain if not acl.optional}
-    assert needs == {("topic", "flights", "Read"), ("topic", "flights", "Describe")}
+    assert needs == {("topic", "flights", "Read")}
     assert "speed_stream" not in {acl.job for acl in plain}
     needed = {(acl.job, acl.operation, acl.name) for acl in listed(*EVERYTHING) if not acl.optional}
     assert ("speed_stream", "Write", "dead") in needed
@@ -35,11 +35,27 @@ def test_each_cluster_that_is_read_needs_the_same() -> None:
 
 def test_a_command_allows_what_is_needed_on_the_cluster_that_has_it() -> None:
     found = listed(*EVERYTHING, "publish.bootstrap_servers=other:1")
-    (slots,) = (acl for acl in found if acl.job == "publish" and acl.resource == "transactional-id")
-    assert slots.command == (
-        "kafka-acls.sh --bootstrap-server other:1 --add --allow-principal User:NAME --operation Write"
-        " --transactional-id oncelake.local.flights --resource-pattern-type prefixed"
+    ids = [acl for acl in found if acl.job == "publish" and acl.resource == "transactional-id"]
+    add = "kafka-acls.sh --bootstrap-server other:1 --add --allow-principal User:NAME --operation Write"
+    assert ids[0].command == f"{add} --transactional-id oncelake.local.flights-0"
+    days = "oncelake.local.flights.day. --resource-pattern-type prefixed"
+    assert ids[-1].command == f"{add} --transactional-id {days}"
+
+
+def test_no_user_of_a_pipeline_is_let_into_another_whose_name_begins_alike() -> None:
+    config = load_config("flights", environ={}, settings=EVERYTHING)
+    of_one, of_other = (
+        [
+            acl
+            for acl in acls(config.model_copy(update={"name": name}))
+            if acl.resource in {"group", "transactional-id"} and "ingest" not in acl.name
+        ]
+        for name in ("flights", "flights-eu")
     )
+    assert of_one
+    for acl in of_one:
+        for other in of_other:
+            assert not (other.name.startswith(acl.name) if acl.is_prefix else other.name == acl.name)
 
 
 def test_the_page_lists_all_of_them_and_no_others() -> None:
@@ -52,6 +68,10 @@ def test_the_page_lists_all_of_them_and_no_others() -> None:
     }
     names = {"flights": "the topic", "dead": "the dead-letter topic", "events": "the output topic"}
     names |= {"oncelake-progress": "the progress topic", "oncelake.local.flights": "`oncelake.ENV.PIPELINE`"}
+    names["oncelake.local.flights.day."] = "`oncelake.ENV.PIPELINE.day.`"
+    slots = load_config("flights", environ={}, settings=EVERYTHING).publish.slots  # type: ignore[union-attr]
+    for slot in range(slots):
+        names[f"oncelake.local.flights-{slot}"] = "`oncelake.ENV.PIPELINE-SLOT`"
     names["kafka-cluster"] = "the cluster"
     names["oncelake.local.flights.ingest"] = "`ingest.offsets_group`"
     needed = {
