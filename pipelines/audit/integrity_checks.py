@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 from pipelines.audit.audited_days import AuditedDays
 from pipelines.config.clusters import retired
+from pipelines.contracts.contract import DataContract
 from pipelines.ledger.checks import CLUSTERS_ASKED, LATE_WITHIN_LIMIT, LAYERS_AGREE, Check, CheckStatus
 from pipelines.ledger.layer_samples import LayerDifference
 
@@ -60,6 +61,11 @@ class IntegrityCheck:
     runbook: str
     find: Callable[[AuditedDays], Mapping[date, Observation]]
 
+
+_ABOUT_RECURRING_KEYS: Final = (
+    "A key that recurs daily does not identify an event. Add the event time to primaryKey; or, if"
+    " producers do send copies for so long, raise batch.chain_horizons"
+)
 
 INTEGRITY_CHECKS: Final[list[IntegrityCheck]] = []
 """All integrity checks, in the order in which an audit makes them."""
@@ -111,6 +117,15 @@ def integrity_checks(audited: AuditedDays) -> list[Check]:
 def _as_check(name: str, day: date, finding: Observation) -> Check:
     detail = "" if finding.status == "passed" else finding.detail
     return Check(day, name, "integrity", finding.status, finding.observed, finding.expected, detail)
+
+
+def shown_detail(detail: str, contract: DataContract) -> str:
+    """Return the stored detail of an integrity check without keys, if the contract calls them personal.
+
+    An earlier contract, by which the day was audited, may not have done so.
+    """
+    is_hidden = any(map(contract.treatment, contract.key))
+    return _ABOUT_RECURRING_KEYS if is_hidden and detail.endswith(_ABOUT_RECURRING_KEYS) else detail
 
 
 def _failed(is_wrong: bool) -> CheckStatus:
@@ -235,8 +250,7 @@ def _keys_come_to_an_end(audited: AuditedDays, day: date) -> Observation | None:
         _failed(facts.undecided > 0),
         f"{facts.undecided:,} keys recur day after day, for longer than a run looks",
         "copies of a key lie on a few days",
-        f"{named}A key that recurs daily does not identify an event. Add the event time to primaryKey; or, if"
-        " producers do send copies for so long, raise batch.chain_horizons",
+        f"{named}{_ABOUT_RECURRING_KEYS}",
     )
 
 
@@ -264,8 +278,9 @@ def _layers_agree(audited: AuditedDays, day: date) -> Observation | None:
 def _why_layers_differ(difference: LayerDifference) -> str:
     if difference.missing or difference.extra:
         return (
-            "if speed.watermark_delay, decode.max_future or the contract's rules were changed since, set"
-            " audit.layer_differences to warn"
+            "if speed.watermark_delay, decode.max_future or the contract's rules were changed since, rebuild"
+            " the speed layer: docs/runbook.md, 'Change of rules, watermark or state partitions'. Otherwise"
+            " bronze has lost records, or the speed layer has: find out which"
         )
     if difference.pending:
         return "the speed layer has not read all of bronze yet"

@@ -14,7 +14,7 @@ from pipelines.delta.io import on_days, small_rows
 from pipelines.ledger.layer_samples import Difference, Explanations, LayerDifference, LayerSample
 from pipelines.records.decode import COORDINATES, EVENT_DATE
 from pipelines.records.dedup import OTHER_DAY, right_side_columns, same_event, with_key_columns
-from pipelines.records.redaction import text_of
+from pipelines.records.redaction import shown_value, text_of
 from pipelines.records.watermark import watermarks
 from pipelines.schema_paths import flat
 from pipelines.sql import literal, moment, name
@@ -37,7 +37,8 @@ def sample_aggregate(contract: DataContract, number: int) -> Column:
         "key": f"array({', '.join(parts)})",
         "batch": _place("_b"),
         "speed": _place("_s"),
-        "event_time": moment(name(contract.event_time)),
+        "event_time": shown_value(contract, contract.event_time, moment(name(contract.event_time)))
+        or "CAST(NULL AS STRING)",
         "ingested_at": moment("_ingested_at"),
         "watermark": moment("_watermark"),
     }

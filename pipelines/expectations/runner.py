@@ -5,7 +5,6 @@ costs about what a day does. What is asked of a day's rows together (a mean, a s
 each day.
 """
 
-import json
 import logging
 import sys
 import time
@@ -26,10 +25,10 @@ from pipelines.delta.io import on_days
 from pipelines.errors import ConfigError
 from pipelines.expectations.argument_errors import refused_arguments
 from pipelines.expectations.day_metrics import ROWS, metrics_by_day
+from pipelines.expectations.outcomes import check_of, without_values
 from pipelines.expectations.suites import Json, columns_named, suites_of
-from pipelines.ledger.checks import Check, CheckStatus
+from pipelines.ledger.checks import Check
 from pipelines.records.dedup import with_key_columns
-from pipelines.spark.failures import first_line
 
 
 @contextmanager
@@ -78,16 +77,6 @@ _log = logging.getLogger(__name__)
 Ask = Callable[[Sequence[date], Sequence[Json], bool], list[Json]]
 
 _OF_ROWS: Final = (ColumnMapExpectation, ColumnPairMapExpectation, MulticolumnMapExpectation)
-_COUNTS: Final = (
-    "element_count",
-    "missing_count",
-    "missing_percent",
-    "unexpected_count",
-    "unexpected_percent",
-    "unexpected_percent_nonmissing",
-    "unexpected_percent_total",
-)
-_LONGEST: Final = 200
 
 
 def refuse_unfit(contract: DataContract) -> None:
@@ -166,14 +155,14 @@ def expectation_checks(
     filled = [day for day in days if numbers[day][ROWS]]
     for day, result in _by_day(ask_rows, suites["rows"], filled):
         _count(result, numbers[day][ROWS])
-        shown = result if examples else _without_values(result, contract)
-        checks.append(_check(day, f"{pipeline}.rows", shown))
+        shown = result if examples else without_values(result, contract)
+        checks.append(check_of(day, f"{pipeline}.rows", shown))
     for day, result in _by_day(ask_days, suites["days"], days):
         _count(result, 1)
         # Of several columns Great Expectations says itself what it compared.
         if len(columns := columns_named(result["expectation_config"])) == 1:
             result["result"]["observed_value"] = numbers[day][columns[0]]
-        checks.append(_check(day, f"{pipeline}.days", result))
+        checks.append(check_of(day, f"{pipeline}.days", result))
     number, took = sum(map(len, suites.values())), time.monotonic() - began
     _log.info("checked %d expectations on %d days in %.1f s", number, len(days), took)
     return checks
@@ -285,48 +274,3 @@ def _count(result: Json, elements: float | None) -> None:
     """Put in the counts of an expectation that holds of every row, which a brief answer leaves out."""
     if result["success"] and not result["result"]:
         result["result"] |= {"element_count": elements, "unexpected_count": 0, "unexpected_percent": 0.0}
-
-
-def _without_values(outcome: Json, contract: DataContract) -> Json:
-    """Return a result with counts, but with nothing that might be a value of the data."""
-    result = {key: value for key, value in outcome["result"].items() if key in _COUNTS}
-    observed = outcome["result"].get("observed_value")
-    personal = any(contract.treatment(column) for column in columns_named(outcome["expectation_config"]))
-    if isinstance(observed, int | float) and not personal:
-        result["observed_value"] = observed
-    info = outcome["exception_info"]
-    if info["raised_exception"]:
-        info = info | {"exception_message": "the reason may hold values, which are not kept"}
-    return {**outcome, "result": result, "exception_info": info}
-
-
-def _check(day: date, suite: str, outcome: Json) -> Check:
-    config, result = outcome["expectation_config"], outcome["result"]
-    arguments = dict(config["kwargs"])
-    about = ", ".join(columns_named(config)) or config.get("description") or ""
-    for column in ("column", "column_list"):
-        arguments.pop(column, None)
-    unexpected = result.get("unexpected_count") or 0
-    if outcome["exception_info"]["raised_exception"]:
-        # Spark prints its whole plan after the first line.
-        reason = first_line(str(outcome["exception_info"]["exception_message"]))
-        observed = f"could not be evaluated: {reason}"
-    elif result.get("observed_value") is not None:
-        observed = str(result["observed_value"])[:_LONGEST]
-    elif "element_count" in result:
-        observed = f"{unexpected:,} of {result['element_count'] or 0:,} values unexpected"
-    else:
-        observed = "as expected" if outcome["success"] else "not as expected"
-    failed: CheckStatus = "failed" if config.get("severity", "critical") == "critical" else "warned"
-    examples = result.get("partial_unexpected_list")
-    return Check(
-        day,
-        f"{config['type']} {about}".strip(),
-        "expectation",
-        "passed" if outcome["success"] else failed,
-        observed,
-        ", ".join(f"{k} {v}" for k, v in arguments.items())
-        or config["type"].removeprefix("expect_").replace("_", " "),
-        f"for example {examples}" if unexpected and examples else "",
-        result=json.dumps({"suite": suite, **outcome}, default=str),
-    )

@@ -50,7 +50,7 @@ class LayerSample:
         key: The parts of its key, each with `column` and `value`; the value is null if it may not be shown.
         batch: Coordinates of the batch layer's row: `topic`, `partition`, `offset`; None without one.
         speed: The same of the speed layer.
-        event_time: Of the batch layer's row; text, UTC.
+        event_time: Of the batch layer's row; text, UTC; None if it may not be shown.
         ingested_at: When that record came into bronze; text, UTC.
         watermark: The latest that the speed layer's watermark can have been then; text, UTC.
     """
@@ -114,10 +114,9 @@ def samples_of(pipeline: Pipeline, day: date, run_id: str) -> tuple[LayerSample,
     columns = ("difference", *shape(SAMPLE).fieldNames())
     rows = LAYER_SAMPLES.rows(pipeline).where(of_run).select(*columns)
     kept = [LayerSample(**row) for row in small_rows(rows.orderBy("difference", "batch", "speed"))]
-    return tuple(
-        replace(sample, key=[_shown(pipeline.contract, part) for part in sample.key]) for sample in kept
-    )
+    return tuple(_shown(pipeline.contract, sample) for sample in kept)
 
 
-def _shown(contract: DataContract, part: dict[str, str | None]) -> dict[str, str | None]:
-    return {**part, "value": shown_found(contract, part["column"], part["value"])}
+def _shown(contract: DataContract, sample: LayerSample) -> LayerSample:
+    key = [{**part, "value": shown_found(contract, part["column"], part["value"])} for part in sample.key]
+    return replace(sample, key=key, event_time=shown_found(contract, contract.event_time, sample.event_time))

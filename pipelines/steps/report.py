@@ -10,14 +10,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import pipelines
+from pipelines.audit.integrity_checks import shown_detail
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
+from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import small_rows
 from pipelines.delta.record_tables import require_table
 from pipelines.delta.small_tables import read_small
 from pipelines.delta.tables import exists, version
 from pipelines.delta.time_travel import read_kept
 from pipelines.errors import SourceError
+from pipelines.expectations.outcomes import as_shown, stored_check
 from pipelines.ledger import certifications
 from pipelines.ledger.bronze_index import BronzeIndex, bronze_slice
 from pipelines.ledger.bronze_indexer import index_as_of, index_bronze
@@ -268,7 +271,7 @@ def _audited(pipeline: Pipeline, verdict: certifications.Verdict) -> Audited | N
     results = _results(pipeline, verdict)
     # An audit of an earlier version of Oncelake has kept no results.
     stored = results.where("result IS NOT NULL").select("result") if "result" in results.columns else None
-    texts = [row["result"] for row in small_rows(stored)] if stored else []
+    texts = [as_shown(row["result"], pipeline.contract) for row in small_rows(stored)] if stored else []
     return (
         Audited(pipeline.config.name, verdict.day, verdict.run_id, verdict.decided_at, texts)
         if texts
@@ -278,8 +281,17 @@ def _audited(pipeline: Pipeline, verdict: certifications.Verdict) -> Audited | N
 
 def _checks(pipeline: Pipeline, verdict: certifications.Verdict) -> tuple[ReportCheck, ...]:
     results = _results(pipeline, verdict)
-    names = ("name", "kind", "status", "observed", "expected", "detail")
-    return tuple(ReportCheck(**row) for row in results.select(*names).toArrow().to_pylist())
+    # An audit of an earlier version of Oncelake has kept no results.
+    names = [name for name in (*ReportCheck.model_fields, "day", "result") if name in results.columns]
+    return tuple(_check(pipeline.contract, **row) for row in results.select(*names).toArrow().to_pylist())
+
+
+def _check(contract: DataContract, day: date, result: str | None = None, **stored: Any) -> ReportCheck:
+    """Return a stored check, as far as the contract lets it be shown."""
+    if contract.personal and result:
+        shown = stored_check(day, result, contract)
+        return ReportCheck(**stored | {"observed": shown.observed, "detail": shown.detail})
+    return ReportCheck(**stored | {"detail": shown_detail(stored["detail"], contract)})
 
 
 def _verdict(verdict: certifications.Verdict, checks: tuple[ReportCheck, ...]) -> DayVerdict:

@@ -29,6 +29,7 @@ _TITLES: Final[dict[Difference, tuple[str, str]]] = {
         "The speed layer keeps the copy it saw first, the batch layer the winner.",
     ),
 }
+_NOT_SHOWN: Final = "(not shown)"
 _HOUR_S: Final = 3600
 _DAY_S: Final = 24 * _HOUR_S
 _RANGES: Final[dict[float | None, str]] = {
@@ -73,15 +74,16 @@ def _sample(sample: LayerSample) -> DifferenceSample:
 
 
 def _reason(sample: LayerSample) -> str:
+    event_time = sample.event_time or _NOT_SHOWN
     match sample.difference:
         case "late":
-            return f"event time {sample.event_time}, watermark {sample.watermark} UTC at the latest"
+            return f"event time {event_time}, watermark {sample.watermark} UTC at the latest"
         case "pending":
             return (
                 f"read from Kafka at {sample.ingested_at} UTC, with or after the speed layer's newest record"
             )
         case "quarantined" | "remembered" | "missing":
-            return f"event time {sample.event_time}, read from Kafka at {sample.ingested_at} UTC"
+            return f"event time {event_time}, read from Kafka at {sample.ingested_at} UTC"
         case "extra":
             return "no row of the batch layer has this key, neighbouring days included"
         case "other_copy":

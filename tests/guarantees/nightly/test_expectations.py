@@ -39,6 +39,10 @@ def pages(folder: Path) -> str:
     return "\n".join(path.read_text() for path in sorted(folder.rglob("*.html")))
 
 
+def every_page_of(lake: Lake, day: date, out: Path) -> str:
+    return report(lake.pipeline, day, out).files["json"].read_text() + pages(out)
+
+
 def test_the_expectations_of_the_document_are_asked_of_each_day_and_shown(lake: Lake, tmp_path: Path) -> None:
     of_rows, of_days = map(
         json.loads, re.findall(r"^```json\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL)
@@ -68,6 +72,10 @@ def test_the_expectations_of_the_document_are_asked_of_each_day_and_shown(lake: 
     assert "text-danger" in shown
     assert len(list(site.rglob("*.html"))) == 5
     assert not re.search(r"<script|(src|href)=\"?(https?:)?//|url\(", shown)
+
+    assert "200.0" in every_page_of(lake, TWO, tmp_path / "before")
+    lake.contract = replace(lake.contract, personal={"departure_delay": "drop"})
+    assert "200.0" not in every_page_of(lake, TWO, tmp_path / "after")
 
 
 @pytest.mark.thorough

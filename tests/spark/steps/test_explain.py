@@ -93,6 +93,9 @@ def test_what_became_of_each_record_of_a_key(make_lake: Callable[..., Lake], sma
     assert late.key[1] == {"column": "flight", "value": "4"}
     private = replace(lake.pipeline, contract=replace(strict, personal={"flight": "drop"}))
     assert samples_of(private, ONE, "run")[0].key[1] == {"column": "flight", "value": None}
+    assert late.event_time
+    private = replace(private, contract=replace(strict, personal={strict.event_time: "drop"}))
+    assert samples_of(private, ONE, "run")[0].event_time is None
     lake.contract = small
     lake.ingest([on(1, 5, sent=LATER), on(3, 6), Record(flight(flight="7", origin=...)), on(3, 4)])
     again = on(3, 4)
