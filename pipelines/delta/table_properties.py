@@ -21,6 +21,7 @@ from pipelines.sql import name
 TOPIC_ID: Final = "oncelake.kafka.topicId"
 WHOLE_FROM: Final = "oncelake.whole_from"
 REMOVED_BELOW: Final = "oncelake.removed_below"
+REMOVED_FOR: Final = "oncelake.removed_for"
 FORGETTING: Final = "oncelake.forgetting"
 DIVERGENCE_ACCEPTED: Final = "oncelake.divergence_accepted"
 DEDUP: Final = "oncelake.dedup"
@@ -59,6 +60,8 @@ PROPERTIES: Final[Mapping[Literal["bronze", "speed", "batch", "serving"], Mappin
         " Kafka had deleted none before `ingest_stream` began to read them.",
         REMOVED_BELOW: "Up to where `maintain` has removed records: the first complete day that it set, and"
         " the first offset that it kept of each partition, such as `2013-01-15 flights-0@99,flights-1@7`.",
+        REMOVED_FOR: "By which certified version of the batch table, and which commit, `maintain` has decided"
+        " that records may go.",
         f"{TOPIC_ID}.CLUSTER": "The same of the topic of a further cluster, by the name of the cluster.",
         f"{WHOLE_FROM}.CLUSTER": "The first event day whose records of a further cluster are complete: its"
         " Kafka had deleted none before `ingest_stream` began to read them.",

@@ -7,12 +7,14 @@ from zoneinfo import ZoneInfo
 
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.first_complete_day import first_complete_day
-from pipelines.delta.table_properties import SPEED_FROM, parse_property, table_property
+from pipelines.delta.table_properties import REMOVED_FOR, SPEED_FROM, parse_property, table_property
 from pipelines.delta.tables import exists
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, SourceError
+from pipelines.ledger.certifications import Verdict
 from pipelines.spark.pipeline import Pipeline
 
 _DAY: Final = timedelta(days=1)
+_UNKNOWN: Final = "unknown"
 
 
 def first_rebuildable_day(pipeline: Pipeline) -> date | None:
@@ -33,6 +35,49 @@ def first_rebuildable(config: PipelineConfig, first_complete: date | None) -> da
     return (
         None if first_complete is None else first_complete + timedelta(days=config.batch.dedup_horizon_days)
     )
+
+
+def cut_mark(verdict: Verdict) -> str:
+    """Return the property that names a verdict upon which records of bronze may go."""
+    return f"{verdict.batch_version} {verdict.batch_commit or _UNKNOWN}"
+
+
+def require_cut_known(pipeline: Pipeline, ledger: Sequence[Verdict]) -> None:
+    """Make sure that the ledger has the verdict upon which `maintain` has removed records of bronze.
+
+    A ledger and a batch table that were restored together from an older backup agree with each other. But
+    days that were repaired since, and whose records are gone, would stay as they were before.
+
+    Args:
+        pipeline: The pipeline.
+        ledger: Its verdicts.
+
+    Raises:
+        SourceError: It has not.
+    """
+    spark, table = pipeline.spark, pipeline.table("bronze")
+    text = table_property(spark, table, REMOVED_FOR) if exists(spark, table) else None
+    if text is None:
+        return
+    version, commit = parse_property(table, REMOVED_FOR, text, _parse_mark)
+    if any(
+        each.status == "certified" and each.batch_version == version
+        for each in ledger
+        if commit in (_UNKNOWN, each.batch_commit)
+    ):
+        return
+    raise SourceError(
+        f"{pipeline.config.ops_table('certifications')}: verdicts on {pipeline.config.name} are older than"
+        f" what maintain has removed records of {table} by: found no verdict that certifies version {version}"
+        f" of {pipeline.table('batch')} with commit {commit}. Batch layer and verdicts were restored from an"
+        " older backup, and days that were repaired since would stay without their late events. Nothing was"
+        " changed. See docs/runbook.md, 'Verdicts are older than bronze'"
+    )
+
+
+def _parse_mark(text: str) -> tuple[int, str]:
+    version, commit = text.split()
+    return int(version), commit
 
 
 def require_complete_days(pipeline: Pipeline, days: Sequence[date]) -> None:

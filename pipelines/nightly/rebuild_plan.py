@@ -18,7 +18,7 @@ from pipelines.ledger.bronze_verdicts import accepted_since, compared, own_verdi
 from pipelines.ledger.certifications import Certified, Verdict, certified_in, newest_certified
 from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.forgotten_places import forgotten_after, require_final_days_forgotten
-from pipelines.ledger.retention_properties import first_rebuildable_day
+from pipelines.ledger.retention_properties import first_rebuildable_day, require_cut_known
 from pipelines.records.decode import COORDINATES, EVENT_DATE, valid
 from pipelines.records.dedup import UNDECIDED, winners_on_known_days, with_key_columns, without_key_columns
 from pipelines.spark.pipeline import Pipeline
@@ -120,6 +120,7 @@ class _Known:
 def _known(
     pipeline: Pipeline, index: BronzeIndex, requested_days: Sequence[date], ledger: Sequence[Verdict]
 ) -> _Known:
+    require_cut_known(pipeline, ledger)
     certified = newest_certified(ledger)
     forgotten = forgotten_after(pipeline, {d: v.decided_at for d, v in certified.items()})
     comparison = compared(own_verdicts(pipeline, ledger, index), ledger, index, forgotten)

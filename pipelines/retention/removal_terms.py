@@ -15,9 +15,14 @@ from pipelines.config.streams import Layer
 from pipelines.contracts.event_days import FIRST_DAY
 from pipelines.delta.conditions import days_condition
 from pipelines.delta.retention_cut import RetentionCut
-from pipelines.delta.table_properties import REMOVED_BELOW, SPEED_FROM, WHOLE_FROM
+from pipelines.delta.table_properties import REMOVED_BELOW, REMOVED_FOR, SPEED_FROM, WHOLE_FROM
 from pipelines.ledger.certifications import Certified, Verdict
-from pipelines.ledger.retention_properties import first_day_by_age, first_moment_of, first_rebuildable
+from pipelines.ledger.retention_properties import (
+    cut_mark,
+    first_day_by_age,
+    first_moment_of,
+    first_rebuildable,
+)
 from pipelines.retention.blockers import (
     DaysOfBronze,
     RetentionBlocker,
@@ -179,13 +184,23 @@ def bronze_removal(lake: RetentionLake, retention: timedelta) -> Removal:
         needs[-1] = uncertified(config, days, _first_rebuildable(lake), by_age)
         removal = _before(lake, needs, by_age, first_complete)
     if removal.rows:
+        removal = _justified(removal, days.verdicts)
         # Only of those that would go: each of them is decoded.
         condition = removal.condition
         broken = broken_not_in_quarantine(config, zone, lake.first_broken_not_quarantined(condition))
         if broken is not None:
             removal = _before(lake, [*needs, broken], by_age, first_complete)
-            return replace(removal, to_quarantine=condition)
+            return replace(_justified(removal, days.verdicts), to_quarantine=condition)
     return removal
+
+
+def _justified(removal: Removal, verdicts: Sequence[Verdict]) -> Removal:
+    """Return a removal that notes upon which verdicts records go, see `require_cut_known`."""
+    certified = [each for each in verdicts if each.status == "certified"]
+    newest = max(certified, key=lambda each: each.batch_version, default=None)
+    if newest is None or not removal.rows:
+        return removal
+    return replace(removal, properties={**removal.properties, REMOVED_FOR: cut_mark(newest)})
 
 
 def _before(

@@ -29,11 +29,12 @@ from pipelines.delta.upkeep import (
     vacuum,
 )
 from pipelines.ledger.bronze_indexer import require_known_offsets
-from pipelines.ledger.certifications import certified
+from pipelines.ledger.certifications import certified, history
 from pipelines.ledger.index_folding import fold_index
 from pipelines.ledger.leases import Lease, backfill_lease, lease
 from pipelines.ledger.ops_tables import BRONZE_INDEX, OPS_TABLES, rows_of
 from pipelines.ledger.quarantine import quarantine_broken
+from pipelines.ledger.retention_properties import require_cut_known
 from pipelines.nightly.recovery import back_to_certified, holds_certified
 from pipelines.publishing.micro_batch import source_positions
 from pipelines.publishing.published_days import Settled, TopicOfAnotherTable, may_wait, settled_so_far
@@ -125,6 +126,7 @@ class _Work(SparkRetentionLake):
     def restore_certified(self) -> Restored | None:
         """Restore the batch table to the certified version, unless it is a dry run; see `UpkeepLake`."""
         pipeline = self.pipeline
+        require_cut_known(pipeline, history(pipeline))
         if not self.has("batch"):
             # Refused where days are certified: what they were made of is kept.
             certified(pipeline)

@@ -109,6 +109,7 @@ def test_bronze_goes_up_to_the_first_day_that_its_age_keeps() -> None:
     assert removal.properties == {
         "oncelake.whole_from": "2013-06-01",
         "oncelake.removed_below": "2013-06-01 eu/flights-0@7,flights-0@3",
+        "oncelake.removed_for": "0 unknown",
     }
     cut = parse_cut(removal.properties["oncelake.removed_below"])
     assert cut.first_kept == {("flights", 0): 3, ("eu/flights", 0): 7}
