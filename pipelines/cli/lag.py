@@ -2,9 +2,11 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import click
@@ -28,7 +30,7 @@ from pipelines.lag.texts import advice_text, caught_up_text, least_retention, ra
 from pipelines.runtime.notifications import HOOK_SETTINGS, hooks
 from pipelines.spark.failures import cause
 from pipelines.spark.pipeline import Pipeline
-from pipelines.steps.lag import StageLag
+from pipelines.steps.lag import StageLag, write_lag_metrics
 from pipelines.steps.lag import lag as lag_of
 from pipelines.steps.lag_alerts import LagAlerts
 
@@ -53,16 +55,25 @@ _MOST_ROWS: Final = 12
     is_flag=True,
     help="Call the notify hooks when a stream falls behind, and again when it has caught up.",
 )
-def lag(output: LogFormat | None, watch: float | None, is_alerting: bool, **common: Any) -> None:
+@click.option(
+    "--metrics",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Also write FOLDER/PIPELINE.lag.prom for Prometheus' textfile collector.",
+)
+def lag(
+    output: LogFormat | None, watch: float | None, is_alerting: bool, metrics: Path | None, **common: Any
+) -> None:
     """Show how far each stream is behind, and name the cause."""
     options = CommonOptions(**common)
     is_json = (output or options.log_format) == "json"
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
         alerts = LagAlerts(pipeline, goes_on=watch is not None) if is_alerting else None
+        evaluate = partial(_evaluation, pipeline, alerts, metrics)
         if watch is not None:
-            _watch(pipeline, watch, alerts, is_json=is_json)
-        return _evaluation(pipeline, alerts)
+            _watch(evaluate, watch, is_json=is_json)
+        return evaluate()
 
     # To end a watch is no failure.
     check = _require_hook if is_alerting else None
@@ -82,11 +93,11 @@ def _require_hook(config: PipelineConfig, contract: DataContract) -> None:
         )
 
 
-def _evaluation(pipeline: Pipeline, alerts: LagAlerts | None) -> dict[str, Any]:
-    """Return what is told of the lag; people are told of it if there are alerts.
+def _evaluation(pipeline: Pipeline, alerts: LagAlerts | None, metrics: Path | None) -> dict[str, Any]:
+    """Return what is told of the lag; people, or Prometheus, are told of it if that is asked for.
 
     Raises:
-        OncelakeError: The lag cannot be found out, or alerts cannot be kept.
+        OncelakeError: The lag cannot be found out, alerts cannot be kept, or metrics not be written.
     """
     try:
         stages = stages_of(pipeline)
@@ -95,6 +106,8 @@ def _evaluation(pipeline: Pipeline, alerts: LagAlerts | None) -> dict[str, Any]:
         if states is None:
             raise
         raise JobFailed(error, {"alerts": raised_since(states)}) from None
+    if metrics:
+        write_lag_metrics(pipeline, stages, metrics)
     told = summary_of(stages)
     return alerts_told(told, alerts.take(stages)) if alerts else told
 
@@ -130,11 +143,11 @@ def alerts_told(told: dict[str, Any], alerts: Mapping[str, AlertState]) -> dict[
     return {**told, "alerts": raised, "lines": [*told["lines"], *lines]}
 
 
-def _watch(pipeline: Pipeline, seconds: float, alerts: LagAlerts | None, *, is_json: bool) -> NoReturn:
+def _watch(evaluate: Callable[[], dict[str, Any]], seconds: float, *, is_json: bool) -> NoReturn:
     """Print the lag again and again, until the process is told to stop; what fails is tried again."""
     while True:
         try:
-            told = _evaluation(pipeline, alerts)
+            told = evaluate()
         except OncelakeError as error:
             told = {"error": str(error), "lines": [f"error: {harmless(str(error))}"]}
         now = datetime.now(UTC).isoformat(timespec="seconds")

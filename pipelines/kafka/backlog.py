@@ -1,5 +1,6 @@
 """What Kafka has that ingest has not read: offsets, the time of the first of them, and how fast more come."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -31,6 +32,7 @@ from pipelines.spark.checkpoints import (
     planned_at,
     query_files,
 )
+from pipelines.spark.failures import cause
 from pipelines.spark.ingest_plans import plan_of, read_until
 from pipelines.spark.pipeline import Pipeline
 
@@ -38,6 +40,8 @@ RECENT: Final = timedelta(minutes=5)
 USUAL: Final = timedelta(hours=1)
 # The first offsets of a partition may be markers of transactions.
 _LOOKED_AT: Final = 100
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -50,9 +54,10 @@ class PartitionBacklog:
         end: The offset after the last record that a reader may see.
         log_end: The offset after the last one, also of open transactions.
         first_at: When the first unread record was appended or sent, by its own timestamp; None if unknown.
-        recent_from: The first offset of the last `RECENT`, `log_end` if nothing came.
-        usual_from: The first offset of the last `USUAL`, `log_end` if nothing came.
+        dated_from: The first offset that is dated in the last `RECENT`, `log_end` if there is none.
+        usual_from: The first offset that is dated in the last `USUAL`, `log_end` if there is none.
         rate_out: Offsets that ingest has read each second in about `RECENT`; None if unknown.
+        end_before: Where ingest was before the last `RECENT`; None if it had not begun, or has not run since.
     """
 
     earliest: int
@@ -60,9 +65,10 @@ class PartitionBacklog:
     end: int
     log_end: int
     first_at: datetime | None
-    recent_from: int
+    dated_from: int
     usual_from: int
     rate_out: float | None
+    end_before: int | None = None
 
     @property
     def unread(self) -> int:
@@ -80,9 +86,19 @@ class PartitionBacklog:
         return max(self.position - self.log_end, 0)
 
     @property
+    def recent_from(self) -> int:
+        """The first offset that came in the last `RECENT`, `log_end` if nothing came.
+
+        Producers choose the dates. What ingest had read before had come before, even if it is dated later.
+        """
+        return max(self.dated_from, min(self.end_before or 0, self.log_end))
+
+    @property
     def hidden(self) -> int:
         """How many offsets an open transaction hides that began before the last `RECENT`."""
-        return self.log_end - self.end if self.end < self.recent_from else 0
+        # By dates alone one that began just now may seem to be as old.
+        has_moved = self.end_before is not None and self.end > self.end_before
+        return self.log_end - self.end if self.end < self.recent_from and not has_moved else 0
 
     @property
     def rate_in(self) -> float:
@@ -178,11 +194,12 @@ def _partitions(
             end=offsets.end[number],
             log_end=offsets.log_end[number],
             first_at=first_at.get(number),
-            recent_from=offsets.recent[number],
+            dated_from=offsets.recent[number],
             usual_from=offsets.usual[number],
             rate_out=max(start - before.ends.get(number, offsets.earliest[number]), 0) / seconds
             if before
             else None,
+            end_before=before.ends.get(number) if before else None,
         )
         for number, start in starts.items()
     }
@@ -266,8 +283,9 @@ def _first_times(pipeline: Pipeline, ranges: Mapping[int, range]) -> dict[int, d
     first = F.unix_millis(F.min_by("timestamp", "offset")).alias("at")
     try:
         rows = small_rows(records.groupBy("partition").agg(first))
-    except (PySparkException, Py4JJavaError):
-        # Kafka may have deleted them since it was asked where they begin.
+    except (PySparkException, Py4JJavaError) as error:
+        # Kafka may have deleted them since it was asked where they begin; or a right to read them lacks.
+        _log.warning("how old the unread records are is unknown: %s", cause(error))
         return {}
     times = {row["partition"]: _time(row["at"]) for row in rows}
     return {number: at for number, at in times.items() if at}

@@ -320,10 +320,12 @@ def _small_files(facts: StageFacts) -> Diagnosis | None:
 
 def _burst(facts: StageFacts) -> Diagnosis | None:
     now, usual, capacity = facts.rate_in, facts.usual_rate_in, facts.capacity
-    if not now or not usual or now < _BURST_TIMES * usual or (capacity and capacity < usual):
+    if not now or usual is None or now < _BURST_TIMES * usual or (capacity and capacity < usual):
         return None
     can = (_symptom("capacity", rate=capacity),) if capacity else ()
-    return Diagnosis("burst", (_symptom("burst_rate", rate=now, usual=usual), *can), 0.8, "wait_for_end")
+    # After an hour without a record nobody knows what is usual.
+    sure = 0.8 if usual else 0.6
+    return Diagnosis("burst", (_symptom("burst_rate", rate=now, usual=usual), *can), sure, "wait_for_end")
 
 
 def _slow(facts: StageFacts) -> Diagnosis | None:

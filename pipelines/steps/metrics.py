@@ -12,8 +12,9 @@ from pipelines.errors import SourceError
 from pipelines.ledger import certifications
 from pipelines.ledger.ops_tables import VALIDATION_RESULTS
 from pipelines.ledger.retention_properties import first_rebuildable_day
-from pipelines.report.render.prometheus import exposition, gauges
+from pipelines.report.render.prometheus import gauges
 from pipelines.runtime.atomic_files import write_files
+from pipelines.runtime.prometheus_text import exposition
 from pipelines.spark.pipeline import Pipeline
 
 

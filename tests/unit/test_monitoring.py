@@ -14,6 +14,8 @@ import pytest
 import yaml
 
 from pipelines.kafka.offsets_group import CommitCounts
+from pipelines.lag.gauges import lag_gauges
+from pipelines.lag.stage_facts import PartitionLag, StageFacts, TopicHealth
 from pipelines.ledger.certifications import Verdict
 from pipelines.racks.traffic import read_bytes
 from pipelines.report.render.prometheus import gauges
@@ -48,7 +50,7 @@ VARIABLES = {"$pipeline": "p", "$env": "e", "$__rate_interval": "5m", "${datasou
 
 
 def metrics() -> dict[str, set[str]]:
-    """The labels of each metric, by name, of the stream of a further cluster, and of nights."""
+    """The labels of each metric, by name: of the stream of a further cluster and its lag, and of nights."""
     labels = dict.fromkeys(OF_STREAM, "x")
     totals = RunTotals({"records": 1.0}, {"write": 1.0})
     some = (*CommitCounts(last_at=NOW).metrics(), read_bytes({}), quarantined_metric({}))
@@ -57,7 +59,12 @@ def metrics() -> dict[str, set[str]]:
         for metric in stream_metrics(RUNNING, totals, some)
         for sample in family_of(metric, labels).samples
     }
-    nights = gauges([VERDICT, replace(VERDICT, day=VERDICT.day + timedelta(1))], {}, ZoneInfo("UTC"), NOW)
+    behind = PartitionLag(0, 7, 5.0, 2.0, 3.0, 9.0)
+    facts = StageFacts("ingest", NOW, (behind,), cluster="eu", health=TopicHealth(retention_s=60.0))
+    nights = [
+        *lag_gauges([(facts, "slow")]),
+        *gauges([VERDICT, replace(VERDICT, day=VERDICT.day + timedelta(1))], {}, ZoneInfo("UTC"), NOW),
+    ]
     for gauge in nights:
         own = {name for pairs in gauge.values for name, _ in pairs}
         served[gauge.name] = {"pipeline", "env", *own}

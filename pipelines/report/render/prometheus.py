@@ -1,14 +1,13 @@
 """Figures of the last nightly run in the text format that Prometheus' textfile collector reads."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from typing import Final, get_args
 from zoneinfo import ZoneInfo
 
 from pipelines.ledger.certifications import Verdict, newest
 from pipelines.ledger.checks import CheckStatus
-from pipelines.message_texts import number_text
+from pipelines.runtime.prometheus_text import Gauge
 
 _STATES: Final = ("certified", "failed")
 _COUNTS: Final = {
@@ -18,21 +17,6 @@ _COUNTS: Final = {
     "conflicts": "Dedup keys of these days whose copies have different payloads.",
     "late": "Rows of these days that came too late for the speed layer.",
 }
-
-
-@dataclass(frozen=True)
-class Gauge:
-    """One metric and its values.
-
-    Attributes:
-        name: The metric's name.
-        help: What it counts, in one sentence.
-        values: The value for each set of labels, given as pairs; `()` for none.
-    """
-
-    name: str
-    help: str
-    values: Mapping[tuple[tuple[str, str], ...], float]
 
 
 def gauges(
@@ -120,24 +104,3 @@ def _certified(day: date, zone: ZoneInfo, now: datetime) -> list[Gauge]:
 
 def _one(name: str, text: str, value: float) -> Gauge:
     return Gauge(f"oncelake_{name}", text, {(): value})
-
-
-def exposition(metrics: Iterable[Gauge], labels: Mapping[str, str]) -> str:
-    """Return metrics in the text format, version 0.0.4.
-
-    Args:
-        metrics: The metrics; no name stands twice.
-        labels: Labels that every value gets, before its own.
-    """
-    lines: list[str] = []
-    for metric in metrics:
-        text = metric.help.replace("\\", "\\\\").replace("\n", "\\n")
-        lines += [f"# HELP {metric.name} {text}", f"# TYPE {metric.name} gauge"]
-        for own, value in metric.values.items():
-            pairs = ",".join(f'{name}="{_escaped(text)}"' for name, text in (*labels.items(), *own))
-            lines.append(f"{metric.name}{{{pairs}}} {number_text(value)}")
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

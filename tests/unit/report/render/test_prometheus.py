@@ -5,7 +5,8 @@ from datetime import UTC, date, datetime
 from zoneinfo import ZoneInfo
 
 from pipelines.ledger.certifications import Verdict
-from pipelines.report.render.prometheus import Gauge, exposition, gauges
+from pipelines.report.render.prometheus import gauges
+from pipelines.runtime.prometheus_text import Gauge, exposition
 
 NEW_YORK = ZoneInfo("America/New_York")
 LINE = re.compile(r'[a-z_]+\{([a-z_]+="(\\["\\n]|[^"\\\n])*",?)*\} -?[0-9.e+]+')
