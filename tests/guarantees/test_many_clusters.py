@@ -280,7 +280,7 @@ def test_a_backfill_reads_one_cluster_while_both_ingests_go_on_and_the_night_is_
     regions.send(regions.first, 1, range(1, 31))
     regions.send(regions.eu.bootstrap_servers, 1, range(21, 61))
     ingest(first, once=True)
-    with pytest.raises(SourceError, match=f"nothing was read yet from {eu_topic}"):
+    with pytest.raises(SourceError, match=f"ingest has not started for {eu_topic}"):
         backfilled(regions, "eu")
     ingest(eu, once=True)
     drop(regions, f"_topic = '{eu_topic}' AND _offset BETWEEN 3 AND 12")

@@ -25,7 +25,7 @@ from pipelines.fault_points import Point, armed
 from pipelines.kafka.ingest_position import Continuation
 from pipelines.kafka.ingest_state import SparkIngestState
 from pipelines.kafka.source import read_envelopes
-from pipelines.kafka.topics import find_topic
+from pipelines.kafka.topics import find_topic, require_same_topic
 from pipelines.lineage.key_filter import asked_key
 from pipelines.lineage.searches import OfKey
 from pipelines.spark.checkpoints import first_offsets, note_path
@@ -352,6 +352,7 @@ def test_a_loss_of_before_these_checks_is_told(source: Source, tmp_path: Path) -
         stream.start(str(source.bronze)).awaitTermination()
 
     ensure_bronze(source.lake.pipeline)
+    require_same_topic(source.lake.pipeline, find_topic(source.lake.spark, source.lake.config.kafka))
     source.send(20)
     ingest_as_before()
     shutil.copytree(source.checkpoint, tmp_path / "backup")

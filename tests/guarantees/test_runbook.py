@@ -380,7 +380,8 @@ def test_a_pipeline_moves_to_another_cluster(
             own.done(line)
         own.follow(MOVE, "first_rebuildable_day", DAY=f"{TWO}")
         assert own.call(f"{NIGHT_2}{TWO}")[0] == 2
-        (night,) = own.follow(MOVE, "--to LAST", FIRST=f"{THREE}", LAST=f"{THREE}")
+        days = {"OLD_FIRST": f"{TWO}", "OLD_LAST": f"{TWO}", "FIRST": f"{THREE}", "LAST": f"{THREE}"}
+        (_, night) = own.follow(MOVE, "--to LAST", **days)
         certified(night, THREE)
         own.follow(MOVE, "left_anti", FIRST=f"{THREE}")
         assert own.session["missing"] == 0

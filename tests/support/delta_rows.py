@@ -16,8 +16,12 @@ def rows_in(table: str | Path, *columns: str) -> list[tuple[Any, ...]]:
 
 
 def appended_to(table: str | Path, *columns: str, since: int = 1) -> list[tuple[Any, ...]]:
-    """The version that brought a row, and the columns, of each row that came since a version, in no order."""
+    """The version that brought a row, and the columns, of each row that came since a version, in no order.
+
+    What a commit changes in place does not come with it.
+    """
     changes = pyarrow.table(DeltaTable(str(table)).load_cdf(since).read_all()).to_pydict()
-    named = (changes["_commit_version"], *(changes[name] for name in columns))
-    rows = zip(changes["_change_type"], *named, strict=True)
-    return [tuple(row) for kind, *row in rows if kind == "insert"]
+    kinds, versions = changes["_change_type"], changes["_commit_version"]
+    in_place = {version for kind, version in zip(kinds, versions, strict=True) if kind != "insert"}
+    rows = zip(kinds, versions, *(changes[name] for name in columns), strict=True)
+    return [tuple(row) for kind, *row in rows if kind == "insert" and row[0] not in in_place]

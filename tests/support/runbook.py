@@ -183,7 +183,7 @@ class Project:
             The summaries of its commands.
         """
         found = block(heading, holds)
-        text = re.sub(r"\b[A-Z]+\b", lambda word: words.get(word[0], word[0]), found.text)
+        text = re.sub(r"\b[A-Z][A-Z_]*\b", lambda word: words.get(word[0], word[0]), found.text)
         match found.language:
             case "sh":
                 return list(self._run(text))
