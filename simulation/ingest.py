@@ -5,6 +5,7 @@ Sources: `MicroBatchExecution.scala` and `KafkaMicroBatchStream.scala` of Spark.
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from functools import partial
@@ -21,7 +22,7 @@ from pipelines.delta.table_properties import TOPIC_ID, WHOLE_FROM, no_earlier_da
 from pipelines.delta.table_state import StreamCommit, TableState
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.kafka.beginnings import Beginning, beginning_in, first_began
-from pipelines.kafka.ingest_position import beginning, continuation
+from pipelines.kafka.ingest_position import beginning, continuation, passed
 from pipelines.kafka.ingest_state import EVERYTHING, Ingestion, RecordComparison
 from pipelines.kafka.topic_offsets import BrokerOffsets
 from pipelines.kafka.topics import Topic, refuse_other_topic
@@ -288,8 +289,10 @@ class UndisturbedIngest(ModelIngest):
 def reset_note(state: ModelIngest) -> dict[str, Any]:
     """Return what `checkpoint reset` writes beside a checkpoint, see `pipelines.steps.checkpoints`."""
     began = beginning(state, continuation(state))
-    noted = beginning_in(state.world.checkpoint.note, _CHECKPOINT)
-    return {BEGIN: "bronze", **replace(noted, began=began).entries()}
+    noted, read = beginning_in(state.world.checkpoint.note, _CHECKPOINT), dict[int, int]()
+    with suppress(SourceError):
+        read = dict(passed(state, state.require_fit()))
+    return {BEGIN: "bronze", **replace(noted, began=began, passed=read).entries()}
 
 
 def _stream_commit(commit: Any) -> StreamCommit:

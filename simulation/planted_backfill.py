@@ -117,6 +117,6 @@ BACKFILL: Final = (
     _source("a commit of ingest is no conflict", 91, _IngestIsNoConflict),
     _hold("anybody holds the lease", 0, _unfenced),
     _hold("bronze is not claimed", 105, _not_claimed),
-    _hold("a reset without the lease", 2398, _reset_without),
+    _hold("a reset without the lease", 8081, _reset_without),
     Planted("no fencing of chunks", 0, partial(_backfill, is_fenced=False)),
 )

@@ -60,13 +60,12 @@ class ModelTopic:
         sent: all that was ever acknowledged.
         excused: numbers of records that nobody can miss: those that Kafka has lost or compacted, and those
             under offsets that other records had before, once they are deleted.
-        deleted: numbers of records that retention has deleted.
     """
 
     def __init__(self, name: str, partitions: int) -> None:
         self.name = name
         self.sent = list[Sent]()
-        self.excused, self.deleted = set[int](), set[int]()
+        self.excused = set[int]()
         self._ids, self._numbers = count(), count()
         self.logs = list[PartitionLog]()
         self.recreate(partitions)
@@ -98,7 +97,6 @@ class ModelTopic:
         log.start = min(log.start + offsets, log.end)
         for offset in [each for each in log.records if each < log.start]:
             number = log.records.pop(offset).number
-            self.deleted.add(number)
             if offset < log.most:
                 self.excused.add(number)
 

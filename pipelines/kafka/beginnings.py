@@ -8,6 +8,9 @@ from typing import Any, Final
 
 from pipelines.spark.checkpoints import BEGAN, damaged_file_error, note_path, offsets_by_partition
 
+PASSED: Final = "passed"
+"""In the note: by partition, up to where the checkpoint that was reset had read, as JSON."""
+
 LOST: Final = "lost"
 """In the note: by partition, what was lost, as JSON; see `Loss`."""
 
@@ -47,10 +50,13 @@ class Beginning:
     Attributes:
         began: Where ingest first began, by partition, as far as the checkpoint does not know it.
         lost: By partition, what was lost.
+        passed: By partition, up to where the checkpoint that was reset had read, if bronze has all of that:
+            offsets below it that bronze lacks were no records.
     """
 
     began: Mapping[int, int] = field(default_factory=dict)
     lost: Mapping[int, Loss] = field(default_factory=dict)
+    passed: Mapping[int, int] = field(default_factory=dict)
 
     def forgotten(self, said: date | None) -> dict[int, Loss]:
         """Return the losses that bronze has forgotten, see `Loss.is_forgotten`."""
@@ -67,6 +73,8 @@ class Beginning:
     def entries(self) -> dict[str, str]:
         """Return it as entries of the note."""
         entries = {BEGAN: json.dumps(dict(self.began))} if self.began else {}
+        if self.passed:
+            entries[PASSED] = json.dumps(dict(self.passed))
         if self.lost:
             losses = {
                 n: [loss.offset, str(loss.day), str(loss.before or "")] for n, loss in self.lost.items()
@@ -99,12 +107,13 @@ def beginning_in(note: Mapping[str, Any], path: str) -> Beginning:
         SourceError: The note is damaged.
     """
     began = offsets_by_partition(str(note.get(BEGAN, "{}")), note_path(path))
+    passed = offsets_by_partition(str(note.get(PASSED, "{}")), note_path(path))
     try:
         losses = json.loads(str(note.get(LOST, "{}")))
         lost = {int(number): _loss(*parts) for number, parts in losses.items()}
     except (ValueError, TypeError, AttributeError, RecursionError):
         raise damaged_file_error(note_path(path), f"losses by partition under {LOST!r}, in JSON") from None
-    return Beginning(began, lost)
+    return Beginning(began, lost, passed)
 
 
 def _loss(offset: int, day: str, before: str) -> Loss:

@@ -105,6 +105,24 @@ def lost_tail_ranges(state: IngestState) -> dict[int, range]:
     return {p: range(last_offsets.get(p, tails[p].start - 1) + 1, tails[p].stop) for p in counts}
 
 
+def passed(state: IngestState, files: QueryFiles) -> Mapping[int, int]:
+    """Return up to where a checkpoint has read that fits bronze; what bronze lacks below it were no records.
+
+    Args:
+        state: What is known of ingest.
+        files: What the checkpoint says. That its last commit is in bronze is known.
+
+    Returns:
+        The offset after the last one that was read, by partition; empty if bronze lacks some of what Kafka
+        still has, or if nothing was read.
+
+    Raises:
+        InfrastructureError: The cluster does not answer.
+    """
+    done = state.plan(files.next_batch - 1) if files.next_batch else None
+    return {} if done is None or checkpoint_mismatch(state, files) else done.ends
+
+
 @dataclass(frozen=True)
 class _Known:
     """What the checkpoint still knows.

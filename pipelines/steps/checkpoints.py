@@ -11,12 +11,12 @@ from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.delta.fenced_commits import claim
 from pipelines.delta.path_renaming import move_aside, timestamp_suffix
 from pipelines.delta.reset_fence import next_fence
-from pipelines.delta.stream_check import reset_command
+from pipelines.delta.stream_check import check_ingest, reset_command
 from pipelines.delta.tables import exists
 from pipelines.errors import SourceError
 from pipelines.fault_points import Point, reach
 from pipelines.kafka.beginnings import Beginning
-from pipelines.kafka.ingest_position import Continuation, beginning, continuation
+from pipelines.kafka.ingest_position import Continuation, beginning, continuation, passed
 from pipelines.kafka.ingest_state import SparkIngestState
 from pipelines.kafka.topics import find_topic
 from pipelines.ledger.leases import backfill_lease, lease
@@ -119,7 +119,7 @@ def _reset_ingest(pipeline: Pipeline, run_id: str) -> CheckpointReset:
         ingest = _IngestBefore(pipeline, topic)
         begins = continuation(ingest) if exists(spark, pipeline.table("bronze")) else None
         began = beginning(ingest, begins) if begins else {}
-        kept = replace(ingest.noted(), began=began).entries()
+        kept = replace(ingest.noted(), began=began, passed=_passed(ingest)).entries()
         checkpoint = pipeline.checkpoint("ingest")
         note = ingest.note()
         fence = next_fence(pipeline, run_id)
@@ -136,6 +136,13 @@ def _reset_ingest(pipeline: Pipeline, run_id: str) -> CheckpointReset:
             claim(spark, pipeline.table("bronze"), fence)
         write_note(spark, checkpoint, {BEGIN: "bronze", **kept})
     return CheckpointReset("ingest", moved, begins)
+
+
+def _passed(ingest: _IngestBefore) -> Mapping[int, int]:
+    """Return up to where the checkpoint has read; empty unless it fits bronze, and can be read."""
+    with suppress(SourceError):
+        return passed(ingest, check_ingest(ingest.pipeline))
+    return {}
 
 
 def _reset_speed(pipeline: Pipeline) -> CheckpointReset:

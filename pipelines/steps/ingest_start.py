@@ -24,6 +24,7 @@ from pipelines.kafka.ingest_position import (
     start_mismatch,
 )
 from pipelines.kafka.ingest_state import IngestState
+from pipelines.kafka.known_gaps import is_known_gap
 from pipelines.kafka.log_divergence import last_offsets, require_same_log
 from pipelines.kafka.log_start import deleted_until
 from pipelines.ledger.retention_properties import last_event_day
@@ -213,11 +214,24 @@ def _remember_losses(lake: IngestLake, noted: Beginning, begun: Collection[int])
         lake.set_first_complete_day(max(days))
 
 
-def _begun_behind_loss(lake: IngestLake, start: Continuation) -> dict[int, range]:
-    """Return the offsets that Kafka has of partitions whose lost records no audit would miss."""
+def _begun_behind_loss(lake: IngestLake, start: Continuation, passed: Mapping[int, int]) -> dict[int, range]:
+    """Return the offsets that Kafka has of partitions whose lost records no audit would miss.
+
+    Args:
+        lake: The lake.
+        start: Where ingest goes on.
+        passed: Up to where the checkpoint before had read: what bronze lacks below were no records.
+    """
     begun = {number: held for number, held in start.begun.items() if number in start.deleted}
-    within = start.deleted.keys() - start.begun.keys()
-    if not within or lake.config.audit.offset_gaps == "fail":
+    audit = lake.config.audit
+    within = {
+        number
+        for number, offsets in start.deleted.items()
+        if number not in start.begun
+        and offsets.stop > passed.get(number, 0)
+        and not is_known_gap(number, offsets, audit.known_gaps)
+    }
+    if not within or audit.offset_gaps == "fail":
         return begun
     bounds = lake.bounds()
     return begun | {number: bounds[number] for number in sorted(within)}
@@ -233,7 +247,7 @@ def _note_incomplete_days(lake: IngestLake, start: Continuation, beginning: Begi
     Returns:
         Where ingest first began, with what was lost before: bronze may forget which days these are.
     """
-    begun = start.begun if start.is_first else _begun_behind_loss(lake, start)
+    begun = start.begun if start.is_first else _begun_behind_loss(lake, start, beginning.passed)
     sent = deleted_until(begun, lake.first_sent, lake.now())
     if sent is None:
         return beginning

@@ -48,7 +48,11 @@ def test_of_several_losses_of_a_partition_the_first_offset_and_the_last_day_are_
 
 @pytest.mark.parametrize(
     "beginning",
-    [Beginning(), Beginning({0: 5}), Beginning({0: 5}, {1: Loss(2, THREE), 2: Loss(0, TWO, ONE)})],
+    [
+        Beginning(),
+        Beginning({0: 5}),
+        Beginning({0: 5}, {1: Loss(2, THREE), 2: Loss(0, TWO, ONE)}, {0: 7}),
+    ],
 )
 def test_a_note_is_read_as_it_was_written(beginning: Beginning) -> None:
     text = json.dumps({"bronze": "id", **beginning.entries()})
