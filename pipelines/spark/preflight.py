@@ -1,7 +1,7 @@
 """What only a running JVM can check before a job starts: the contract's rules, and the JVM's limits."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException, PySparkException
@@ -15,7 +15,15 @@ from pipelines.formats.registered_formats import format_of
 from pipelines.records.decode import with_conditions
 from pipelines.spark.condition_purity import asks_more, reaches_out
 from pipelines.spark.failures import cause, first_line
-from pipelines.spark.query_reach import BATCH, reads_more
+from pipelines.spark.query_reach import BATCH, reaches_beyond_rows
+
+_SQL_ARGUMENTS: Final = {
+    "unexpected_rows_query": reaches_beyond_rows,
+    "base_query": reaches_beyond_rows,
+    "comparison_query": reaches_beyond_rows,
+    "row_condition": reaches_out,
+}
+"""The arguments of expectations that are SQL, each with what judges it."""
 
 
 def check_patterns(spark: SparkSession, contract: DataContract) -> None:
@@ -106,21 +114,21 @@ def check_queries(spark: SparkSession, contract: DataContract) -> None:
         ConfigError: One is no query, or reads more.
     """
     for own in contract.expectations:
-        sql = own.config.get("kwargs", {}).get("unexpected_rows_query")
-        if not isinstance(sql, str):
-            continue
-        try:
-            outside = reads_more(spark, sql)
-        except PySparkException as error:
-            raise ConfigError(
-                f"{own.place}: kwargs.unexpected_rows_query: expected a query in SQL, got {sql!r}:"
-                f" {first_line(str(error))}"
-            ) from None
-        if outside:
-            raise ConfigError(
-                f"{own.place}: kwargs.unexpected_rows_query: expected a query over {BATCH} alone, got"
-                f" {sql!r}, which has {outside}"
-            )
+        for argument, reaches in _SQL_ARGUMENTS.items():
+            sql = own.config.get("kwargs", {}).get(argument)
+            if not isinstance(sql, str):
+                continue
+            try:
+                outside = reaches(spark, sql)
+            except PySparkException as error:
+                raise ConfigError(
+                    f"{own.place}: kwargs.{argument}: expected SQL, got {sql!r}: {first_line(str(error))}"
+                ) from None
+            if outside:
+                raise ConfigError(
+                    f"{own.place}: kwargs.{argument}: expected SQL over {BATCH} alone, got {sql!r}, which has"
+                    f" {outside}"
+                )
 
 
 def check_executors(spark: SparkSession, contract: DataContract) -> None:

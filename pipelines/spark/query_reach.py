@@ -17,7 +17,7 @@ BATCH: Final = "{batch}"
 _ROWS: Final = "_oncelake_rows"
 
 
-def reads_more(spark: SparkSession, sql: str) -> str | None:
+def reaches_beyond_rows(spark: SparkSession, sql: str) -> str | None:
     """Return what a query reads beside its rows; nothing is looked up for that.
 
     Args:
@@ -32,19 +32,26 @@ def reads_more(spark: SparkSession, sql: str) -> str | None:
         AnalysisException: It is not SQL.
     """
     session: Any = spark._jsparkSession
-    plan = session.sessionState().sqlParser().parseQuery(sql.replace(BATCH, _ROWS))
-    plans = list(_plans(plan))
-    own = {_ROWS, *(name for each in plans for name in _named(each))}
-    found = (why for each in plans for why in (_other_rows(each, own), *_refused_functions(spark, each)))
+    # As Great Expectations does before it runs one.
+    query = sql.rstrip("; \t\r\n").replace(BATCH, _ROWS)
+    plan = session.sessionState().sqlParser().parseQuery(query)
+    found = (
+        why
+        for each, names in _scoped(plan, frozenset({_ROWS}))
+        for why in (_other_rows(each, names), *_refused_functions(spark, each))
+    )
     return next(filter(None, found), None)
 
 
-def _other_rows(plan: Any, own: set[str]) -> str | None:
+def _other_rows(plan: Any, names: frozenset[str]) -> str | None:
     """Return what rows a plan itself takes that are not of the query; None if it takes no others."""
     kind = kinds(plan)[0]
     if kind == "UnresolvedRelation":
         parts = listed(plan.multipartIdentifier())
-        return None if len(parts) == 1 and parts[0] in own else f"the table or path {'.'.join(parts)}"
+        is_own = len(parts) == 1 and parts[0].lower() in names
+        return None if is_own else f"the table or path {'.'.join(parts)}"
+    if kind == "RelationTimeTravel":
+        return "a version of a table"
     return "IDENTIFIER, behind which any table may be" if "UnresolvedIdentifier" in kind else None
 
 
@@ -53,28 +60,34 @@ def _refused_functions(spark: SparkSession, plan: Any) -> Iterator[str | None]:
         yield refused_function_of(spark, listed(plan.name()))
     for expression in _expressions(plan):
         for node in nodes(expression):
-            if kinds(node)[0] == "UnresolvedFunction":
+            kind = kinds(node)[0]
+            if "UnresolvedIdentifier" in kind:
+                yield "IDENTIFIER, behind which any function may be"
+            if kind == "UnresolvedFunction":
                 yield refused_function_of(spark, listed(node.nameParts()))
 
 
-def _plans(plan: Any) -> Iterator[Any]:
-    """Yield a plan and all those below it, in it and in its expressions."""
-    yield plan
-    for child in (*listed(plan.children()), *listed(plan.innerChildren())):
-        if "LogicalPlan" in kinds(child):
-            yield from _plans(child)
+def _scoped(plan: Any, names: frozenset[str]) -> Iterator[tuple[Any, frozenset[str]]]:
+    """Yield a plan and all those in it and in its expressions, with the names that mean rows there.
+
+    A query that is named (`WITH name AS …`) is seen by those behind it, and by itself if it may be recursive.
+    """
+    yield plan, names
+    children = listed(plan.children())
+    if kinds(plan)[0] == "UnresolvedWith":
+        for each in listed(plan.cteRelations()):
+            own = str(each._1()).lower()
+            yield from _scoped(each._2(), names | {own} if plan.allowRecursion() else names)
+            names |= {own}
+    else:
+        children += [each for each in listed(plan.innerChildren()) if "LogicalPlan" in kinds(each)]
+    for child in children:
+        yield from _scoped(child, names)
     for expression in _expressions(plan):
         for node in nodes(expression):
             if "SubqueryExpression" in kinds(node):
-                yield from _plans(node.plan())
+                yield from _scoped(node.plan(), names)
 
 
 def _expressions(plan: Any) -> list[Any]:
     return listed(plan.expressions())
-
-
-def _named(plan: Any) -> Iterator[str]:
-    """Yield the names that a query gives to queries of its own (`WITH name AS …`)."""
-    if kinds(plan)[0] == "UnresolvedWith":
-        for each in listed(plan.cteRelations()):
-            yield str(each._1())
