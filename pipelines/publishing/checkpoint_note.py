@@ -12,7 +12,7 @@ SINK: Final = "sink"
 PROGRESS_IN: Final = "progress_topic"
 """The word, beside a checkpoint, for the topic that keeps its progress."""
 SETTLED: Final = "settled"
-"""The word, beside a checkpoint, for what it has settled last: query, micro-batch and version."""
+"""The word, beside a checkpoint, for the last two micro-batches that settled days: `QUERY N VERSION; …`."""
 
 
 def partitions_in(note: Mapping[str, Any]) -> int | None:

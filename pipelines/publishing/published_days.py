@@ -169,8 +169,28 @@ def record_settled(pipeline: Pipeline, query: str, batch: int, settled: Settled,
     _replace(pipeline, [{**one, "day": day} for day in settled.days], f"{_of(query)} AND batch = {batch}")
 
 
+@dataclass(frozen=True)
+class _Noted:
+    """What is noted beside the checkpoint of a micro-batch that has settled days.
+
+    Attributes:
+        query: The id of the query.
+        batch: The number of the micro-batch.
+        version: The version of the batch table.
+    """
+
+    query: str
+    batch: int
+    version: int
+
+    def text(self) -> str:
+        return f"{self.query} {self.batch} {self.version}"
+
+
 def note_settled(pipeline: Pipeline, query: str, batch: int, version: int) -> None:
     """Note beside the checkpoint what a micro-batch has settled: a restored `ops/published_days` forgets it.
+
+    That of the one before is kept: this one may not come to its end.
 
     Args:
         pipeline: The pipeline.
@@ -178,8 +198,8 @@ def note_settled(pipeline: Pipeline, query: str, batch: int, version: int) -> No
         batch: The number of the micro-batch.
         version: The version of the batch table.
     """
-    files = query_files(pipeline.spark, pipeline.checkpoint("publish"))
-    write_note(pipeline.spark, files.path, {**files.note, SETTLED: f"{query} {batch} {version}"})
+    before = _noted_before(pipeline, query, batch)[:1]
+    _write_noted(pipeline, [_Noted(query, batch, version), *before])
 
 
 def require_settled_kept(pipeline: Pipeline) -> None:
@@ -190,38 +210,60 @@ def require_settled_kept(pipeline: Pipeline) -> None:
             was sent since would never be retracted.
     """
     files = query_files(pipeline.spark, pipeline.checkpoint("publish"))
-    query, batch, noted = _settled_in(files.note, files.path)
-    if query is None or query != files.query or batch >= files.next_batch:
+    done = [] if files.query is None else _noted_before(pipeline, files.query, files.next_batch)
+    if not done:
         return
-    found = -1
-    if PUBLISHED_DAYS.exists(pipeline):
-        newest = F.max("batch_version").alias("newest")
-        (row,) = small_rows(_rows(pipeline, query).agg(newest))
-        found = -1 if row["newest"] is None else row["newest"]
-    if found < noted:
+    noted, found = done[0], _settled_version(pipeline, done[0].query)
+    if found is None or found < noted.version:
+        older = f"the table was restored from an older copy: found days published up to version {found}"
+        was = "the table, or the rows of this stream, are gone" if found is None else older
         raise SourceError(
-            f"{PUBLISHED_DAYS.path(pipeline)}: found days that were published up to version {found} of"
-            f" {pipeline.table('batch')}, expected {noted}, which {files.path} has published: the table was"
-            f" restored from an older copy, or is gone. Nothing was sent. Restore a newer one. {_AGAIN}"
+            f"{PUBLISHED_DAYS.path(pipeline)}: {was}, expected version {noted.version} of"
+            f" {pipeline.table('batch')}, which {files.path} has published. Nothing was sent. Restore a newer"
+            f" one. {_AGAIN}"
         )
 
 
-def _settled_in(note: Mapping[str, Any], path: str) -> tuple[str | None, int, int]:
-    """Return the query, micro-batch and version that were settled last by a note; no query by none."""
-    if SETTLED not in note:
-        return None, 0, -1
+def _noted_before(pipeline: Pipeline, query: str, batch: int) -> list[_Noted]:
+    """Return what is noted of micro-batches of a query before one, the last first."""
+    files = query_files(pipeline.spark, pipeline.checkpoint("publish"))
+    noted = _settled_in(files.note, files.path)
+    return [each for each in noted if each.query == query and each.batch < batch]
+
+
+def _write_noted(pipeline: Pipeline, noted: Iterable[_Noted]) -> None:
+    files = query_files(pipeline.spark, pipeline.checkpoint("publish"))
+    text = "; ".join(each.text() for each in noted)
+    write_note(pipeline.spark, files.path, {**files.note, SETTLED: text})
+
+
+def _settled_version(pipeline: Pipeline, query: str) -> int | None:
+    """Return the newest version of the batch table that a query has settled; None if it has settled none."""
+    if not PUBLISHED_DAYS.exists(pipeline):
+        return None
+    (row,) = small_rows(_rows(pipeline, query).agg(F.max("batch_version").alias("newest")))
+    return None if row["newest"] is None else int(row["newest"])
+
+
+def _settled_in(note: Mapping[str, Any], path: str) -> list[_Noted]:
+    """Return what a note says of micro-batches that have settled days, the last first."""
     try:
-        query, batch, version = str(note[SETTLED]).split()
-        return query, int(batch), int(version)
+        parts = (part.split() for part in str(note.get(SETTLED, "")).split(";") if part.strip())
+        return [_Noted(query, int(batch), int(version)) for query, batch, version in parts]
     except ValueError:
-        raise damaged_file_error(note_path(path), f"three words under {SETTLED!r}") from None
+        raise damaged_file_error(note_path(path), f"`QUERY N VERSION; …` under {SETTLED!r}") from None
 
 
 def forget_unknown(pipeline: Pipeline) -> None:
     """Forget what micro-batches have settled of which the checkpoint does not know: it was restored."""
     files = query_files(pipeline.spark, pipeline.checkpoint("publish"))
-    if files.query is not None:
-        forget_from(pipeline, files.query, files.next_batch + (files.in_flight is not None))
+    if files.query is None:
+        return
+    known = files.next_batch + (files.in_flight is not None)
+    forget_from(pipeline, files.query, known)
+    kept = _noted_before(pipeline, files.query, known)
+    if kept != _settled_in(files.note, files.path):
+        _write_noted(pipeline, kept)
 
 
 def forget_from(pipeline: Pipeline, query: str, batch: int) -> None:

@@ -181,6 +181,7 @@ def publishing_status(pipeline: Pipeline) -> PublishingStatus:
             files, marks = now, read_slot_progress(cluster, sink)
         problem, left, left_before = None, list[date](), UnsentDays()
         try:
+            require_settled_kept(pipeline)
             left_before = unsent(pipeline, topic)
             reconcile_with_checkpoint(sink, topic, marks, files)
             partitions_of(cluster, sink, files)

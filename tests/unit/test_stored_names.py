@@ -225,6 +225,7 @@ def test_notes_beside_checkpoints_keep_their_words() -> None:
     loss = Beginning({0: 5}, {1: Loss(2, date(2013, 1, 3)), 2: Loss(0, date(2013, 1, 5), date(2013, 1, 3))})
     lost = '{"1": [2, "2013-01-03", ""], "2": [0, "2013-01-05", "2013-01-03"]}'
     assert loss.entries() == {"began": '{"0": 5}', "lost": lost}
+    assert Beginning(passed={0: 7}).entries() == {"passed": '{"0": 7}'}
     assert (SINK, PROGRESS_IN, SETTLED) == ("sink", "progress_topic", "settled")
     note = '{"speed": "id", "since": 7, "topic_id": "t", "partitions": "6", "begin": "bronze"}'
     assert note_in(note, "speed.note.json")["since"] == 7
