@@ -106,10 +106,13 @@ def _evaluation(pipeline: Pipeline, alerts: LagAlerts | None, metrics: Path | No
         if states is None:
             raise
         raise JobFailed(error, {"alerts": raised_since(states)}) from None
+    told = summary_of(stages)
+    if alerts:
+        told = alerts_told(told, alerts.take(stages))
+    # Behind the alerts: who cannot write a file still calls people.
     if metrics:
         write_lag_metrics(pipeline, stages, metrics)
-    told = summary_of(stages)
-    return alerts_told(told, alerts.take(stages)) if alerts else told
+    return told
 
 
 def stages_of(pipeline: Pipeline) -> list[StageLag]:

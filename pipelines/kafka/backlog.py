@@ -172,13 +172,17 @@ def backlog(pipeline: Pipeline) -> Backlog:
     starts = {number: position.get(number, -1) for number in led}
     if unknown := [number for number, start in starts.items() if start < 0]:
         starts |= _first_starts(pipeline, topic, offsets, unknown)
-    partitions = _partitions(pipeline, offsets, starts, before)
+    partitions = _partitions(pipeline, offsets, starts, before, at - RECENT)
     under = tuple(number for number, each in described.items() if each.isr().size() < each.replicas().size())
     return Backlog(at, topic, partitions, offline, under, retention)
 
 
 def _partitions(
-    pipeline: Pipeline, offsets: _Offsets, starts: Mapping[int, int], before: _Before | None
+    pipeline: Pipeline,
+    offsets: _Offsets,
+    starts: Mapping[int, int],
+    before: _Before | None,
+    recent: datetime,
 ) -> dict[int, PartitionBacklog]:
     unread = {
         number: range(first, min(offsets.end[number], first + _LOOKED_AT))
@@ -199,7 +203,8 @@ def _partitions(
             rate_out=max(start - before.ends.get(number, offsets.earliest[number]), 0) / seconds
             if before
             else None,
-            end_before=before.ends.get(number) if before else None,
+            # Of short micro-batches the checkpoint may keep those of less than `RECENT`.
+            end_before=before.ends.get(number) if before and before.at <= recent else None,
         )
         for number, start in starts.items()
     }

@@ -11,6 +11,7 @@ from pipelines.runtime.prometheus_text import Gauge
 
 Labels = tuple[tuple[str, str], ...]
 
+_ASKED: Final = "asked_timestamp_seconds"
 _FIGURES: Final[dict[str, tuple[str, Callable[[StageFacts], float | None]]]] = {
     "records": ("Records that the stage has not processed.", lambda facts: facts.records),
     "seconds": ("Age of the oldest of these records; left out if unknown.", lambda facts: facts.behind_s),
@@ -24,7 +25,7 @@ _FIGURES: Final[dict[str, tuple[str, Callable[[StageFacts], float | None]]]] = {
         "Time until Kafka deletes the first record that was not read; left out if there is none.",
         lambda facts: least_retention(facts) if facts.records else None,
     ),
-    "asked_timestamp_seconds": ("When this was found out.", lambda facts: facts.at.timestamp()),
+    _ASKED: ("When this was found out.", lambda facts: facts.at.timestamp()),
 }
 
 
@@ -41,12 +42,23 @@ def lag_gauges(stages: Sequence[tuple[StageFacts, LagCause]]) -> list[Gauge]:
     found = [
         Gauge(f"oncelake_lag_{name}", text, values)
         for name, (text, of) in _FIGURES.items()
-        if (values := {_labels(facts): value for facts, _ in stages if (value := of(facts)) is not None})
+        if (
+            values := {
+                _labels(facts): value
+                for facts, _ in stages
+                if (_is_known(facts) or name == _ASKED) and (value := of(facts)) is not None
+            }
+        )
     ]
     causes = {
         (*_labels(facts), ("cause", cause), ("status", status_of(cause))): 1.0 for facts, cause in stages
     }
     return [*found, Gauge("oncelake_lag_cause", "1 for the cause of the lag of each stage.", causes)]
+
+
+def _is_known(facts: StageFacts) -> bool:
+    """Return whether the figures of a stage say anything: without an answer, or a table, all are 0."""
+    return facts.unreachable is None and facts.missing_table is None
 
 
 def _labels(facts: StageFacts) -> Labels:

@@ -11,7 +11,7 @@ from uuid import uuid4
 from pipelines.errors import InfrastructureError
 
 
-def write_files(out: Path, contents: Mapping[str, str], what: str) -> list[Path]:
+def write_files(out: Path, contents: Mapping[str, str], what: str, option: str = "--out") -> list[Path]:
     """Write text files into a folder, each complete or not at all; who reads meanwhile gets the old one.
 
     None is replaced before all of them are written.
@@ -20,6 +20,7 @@ def write_files(out: Path, contents: Mapping[str, str], what: str) -> list[Path]
         out: The folder; made if it is not there.
         contents: The texts by name of the file.
         what: What is written, for the message.
+        option: The option that names the folder, for the message.
 
     Returns:
         The paths, in the order of `contents`.
@@ -38,7 +39,7 @@ def write_files(out: Path, contents: Mapping[str, str], what: str) -> list[Path]
     except OSError as error:
         raise InfrastructureError(
             f"{what}: cannot write to {out}: {error.strerror or error}; "
-            "expected a folder that this user may write to; name another one with --out"
+            f"expected a folder that this user may write to; name another one with {option}"
         ) from error
     return [out / name for name in contents]
 

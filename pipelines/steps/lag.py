@@ -42,7 +42,7 @@ def lag(pipeline: Pipeline) -> list[StageLag]:
     return [StageLag(each, find_cause(each), _start(pipeline, each)) for each in stages(pipeline)]
 
 
-def write_lag_metrics(pipeline: Pipeline, stages: Sequence[StageLag], out: Path) -> Path:
+def write_lag_metrics(pipeline: Pipeline, stages: Sequence[StageLag], out: Path) -> None:
     """Write `OUT/PIPELINE.lag.prom` for a textfile collector, complete or not at all.
 
     Args:
@@ -56,8 +56,8 @@ def write_lag_metrics(pipeline: Pipeline, stages: Sequence[StageLag], out: Path)
     config = pipeline.config
     gauges = lag_gauges([(each.facts, each.diagnosis.cause) for each in stages])
     text = exposition(gauges, {"pipeline": config.name, "env": config.env})
-    (path,) = write_files(out, {f"{config.name}.lag.prom": text}, f"lag of {config.name} for Prometheus")
-    return path
+    what = f"lag of {config.name} for Prometheus"
+    write_files(out, {f"{config.name}.lag.prom": text}, what, "--metrics")
 
 
 def _start(pipeline: Pipeline, facts: StageFacts) -> str:

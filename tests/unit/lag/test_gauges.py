@@ -33,6 +33,13 @@ def test_what_is_known_of_a_stage_is_told() -> None:
 def test_what_is_unknown_is_left_out() -> None:
     speed = StageFacts("speed", NOW, (PartitionLag(0, 7, None),))
     publish = StageFacts("publish", NOW, ())
+    of_eu = StageFacts("ingest", NOW, (), cluster="eu", unreachable="no answer")
+    of_nobody = StageFacts("speed", NOW, (), missing_table="bronze")
+    for facts in (of_eu, of_nobody):
+        assert [line.partition("{")[0] for line in lines((facts, "kafka"))] == [
+            "asked_timestamp_seconds",
+            "cause",
+        ]
     told = lines((speed, "unknown"), (publish, "none"))
     assert [line for line in told if "asked" not in line] == [
         'records{pipeline="p",stream="speed"} 7',
