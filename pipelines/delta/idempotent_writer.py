@@ -153,10 +153,10 @@ class IdempotentWriter:
         transaction = draft.transaction
         query = self.query(transaction.spark)
         noted = json.dumps({"query": query, "batch": batch, **notes, "try": str(uuid.uuid4())})
+        if self.before_commit:
+            self.before_commit()
         try:
             with part_of_writing("commit"):
-                if self.before_commit:
-                    self.before_commit()
                 if self.fence:
                     self.fence.guard(transaction)
                 version = transaction.commit((), Stamp(query, batch, noted))

@@ -55,16 +55,16 @@ class Admin:
 
 
 @contextmanager
-def admin_client(spark: SparkSession, kafka: KafkaConfig) -> Iterator[Admin]:
-    """Yield an admin client for some questions; closed afterwards.
+def open_admin(spark: SparkSession, kafka: KafkaConfig) -> Iterator[Admin]:
+    """Yield an admin client for a longer time; closed afterwards. What it raises is Kafka's own.
 
     Args:
         spark: The session, whose JVM has the Kafka client.
         kafka: The address, its options, and how long to wait.
 
     Raises:
-        ConfigError: The client refuses its settings; or the cluster refuses login, certificate or rights.
-        InfrastructureError: A question was not answered, or the cluster's name is not found.
+        ConfigError: The client refuses its settings.
+        InfrastructureError: The cluster's name is not found.
     """
     jvm: Any = spark.sparkContext._jvm
     timeout_ms = kafka.connect_timeout // timedelta(milliseconds=1)
@@ -74,28 +74,49 @@ def admin_client(spark: SparkSession, kafka: KafkaConfig) -> Iterator[Admin]:
             properties.setProperty(key, value)
     properties.setProperty("default.api.timeout.ms", str(timeout_ms))
     properties.setProperty("request.timeout.ms", str(timeout_ms))
-    where = f"{kafka.setting('bootstrap_servers')}: {kafka.bootstrap_servers}"
     try:
         client = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
     except Py4JJavaError as error:
         # Kafka repeats what it cannot read of a login.
         secrets = [value.get_secret_value() for value in kafka.secrets.values()]
         said = mask_values(kafka_error_text(error), secrets)
-        message = f"{where}: the Kafka client refuses to start: {said}"
+        message = f"{_where(kafka)}: the Kafka client refuses to start: {said}"
         # A name that is not found today may be found again in a minute.
         raise (InfrastructureError if _UNRESOLVED in message else ConfigError)(message) from None
     try:
         yield Admin(jvm, client, timeout_ms)
-    except Py4JJavaError as error:
-        if meaning := cluster_refusal(" ".join(_kinds(error))):
-            raise ConfigError(f"{where}: {meaning}. Kafka says: {kafka_error_text(error)}") from None
-        raise InfrastructureError(
-            f"{where}: no answer within {timeout_ms / 1000:g} s ({kafka_error_text(error)});"
-            " check that the cluster is up, that this machine can reach it, and security.protocol in"
-            " kafka.options"
-        ) from None
     finally:
         client.close(jvm.java.time.Duration.ofSeconds(1))
+
+
+@contextmanager
+def admin_client(spark: SparkSession, kafka: KafkaConfig) -> Iterator[Admin]:
+    """Yield an admin client for some questions, as `open_admin` does; what it raises is told in plain words.
+
+    Args:
+        spark: The session, whose JVM has the Kafka client.
+        kafka: The address, its options, and how long to wait.
+
+    Raises:
+        ConfigError: The client refuses its settings; or the cluster refuses login, certificate or rights.
+        InfrastructureError: A question was not answered, or the cluster's name is not found.
+    """
+    with open_admin(spark, kafka) as admin:
+        try:
+            yield admin
+        except Py4JJavaError as error:
+            said = kafka_error_text(error)
+            if meaning := cluster_refusal(" ".join(_kinds(error))):
+                raise ConfigError(f"{_where(kafka)}: {meaning}. Kafka says: {said}") from None
+            raise InfrastructureError(
+                f"{_where(kafka)}: no answer within {admin.timeout_ms / 1000:g} s ({said});"
+                " check that the cluster is up, that this machine can reach it, and security.protocol in"
+                " kafka.options"
+            ) from None
+
+
+def _where(kafka: KafkaConfig) -> str:
+    return f"{kafka.setting('bootstrap_servers')}: {kafka.bootstrap_servers}"
 
 
 def kafka_error_text(error: Py4JJavaError) -> str:

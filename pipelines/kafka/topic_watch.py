@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError, SourceError
-from pipelines.kafka.admin import Admin, admin_client, kafka_error_text
+from pipelines.kafka.admin import Admin, kafka_error_text, open_admin
 from pipelines.kafka.topics import Topic, describe_topic, refuse_other_topic, topic_of
 
 # A micro-batch waits for the answer, so a cluster that is slow to give it is not asked for long.
@@ -28,7 +28,7 @@ class TopicWatch:
 
     Attributes:
         admin: The client.
-        config: Names the topic and its table, for messages.
+        config: The cluster, for messages, and the table that is filled from the topic.
         topic: The topic that the run began with.
     """
 
@@ -79,9 +79,5 @@ def topic_watch(spark: SparkSession, config: PipelineConfig, topic: Topic) -> It
         ConfigError: The client refuses its settings.
         InfrastructureError: The cluster's name is not found.
     """
-    client = admin_client(spark, config.kafka)
-    with ExitStack() as stack:
-        admin = client.__enter__()
-        # Failures within the block are not the client's, which would say that the cluster does not answer.
-        stack.callback(client.__exit__, None, None, None)
+    with open_admin(spark, config.kafka) as admin:
         yield TopicWatch(admin, config, topic)

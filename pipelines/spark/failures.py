@@ -23,9 +23,8 @@ TABLE_IS_GONE: Final = (
 _OTHER_BYTES: Final = re.compile(r"ChecksumException: Checksum error: (.+?/_delta_log/[0-9]{20}\.json)\b")
 # Delta reads its checkpoints as any Parquet files, and says so of those that are gone, too.
 _CHECKPOINT: Final = re.compile(r"while reading file (\S+/_delta_log/(?:_sidecars/)?[^/\s]+\.parquet)\b")
-_NOT_AS_WRITTEN: Final = re.compile(r"ChecksumException|is not a Parquet file|Could not read footer")
-# What is read of a file that is not what was written; a store that does not answer has other words.
-_OTHER_DATA: Final = re.compile(
+# What is read of a Parquet file that is not what was written; a store that does not answer has other words.
+_NOT_AS_WRITTEN: Final = re.compile(
     r"ChecksumException|is not a Parquet file|Could not read footer|could not verify page integrity"
     r"|CRC checksum verification failed|ParquetDecodingException|can not read class org\.apache\.parquet"
 )
@@ -147,7 +146,7 @@ def damaged_data_in(failure: BaseException) -> SourceError | None:
     whole = "\n".join(texts(failure))
     files = (match[1] for match in _DATA_FILE.finditer(whole))
     file = next((each for each in files if "/_delta_log/" not in each), None)
-    if file is None or not _OTHER_DATA.search(whole):
+    if file is None or not _NOT_AS_WRITTEN.search(whole):
         return None
     return SourceError(
         f"{unquote(file)}: a data file of the table is cut off, or has other bytes than when it was written,"

@@ -107,7 +107,11 @@ def test_a_topic_that_is_recreated_while_it_is_read_leaves_nothing_in_bronze(
 
 
 def test_a_topic_that_is_deleted_while_it_is_read_is_told_so_and_a_cluster_without_an_answer_is_not(
-    broker: str, admin: AdminClient, topic: MakeTopic, make_lake: MakeLake
+    broker: str,
+    admin: AdminClient,
+    topic: MakeTopic,
+    make_lake: MakeLake,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     name = topic(partitions=1)
     lake = make_lake(f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}")
@@ -121,3 +125,4 @@ def test_a_topic_that_is_deleted_while_it_is_read_is_told_so_and_a_cluster_witho
         assert refused.value.exit_code == 4
         watch.admin.client.close()
         watch.require_same()
+    assert f"topic {name}: whether it was recreated is unknown" in caplog.text
