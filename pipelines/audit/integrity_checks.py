@@ -13,7 +13,14 @@ from typing import Final, Literal
 from pipelines.audit.audited_days import AuditedDays
 from pipelines.config.clusters import retired
 from pipelines.contracts.contract import DataContract
-from pipelines.ledger.checks import CLUSTERS_ASKED, LATE_WITHIN_LIMIT, LAYERS_AGREE, Check, CheckStatus
+from pipelines.ledger.checks import (
+    CLUSTERS_ASKED,
+    KEYS_COME_TO_AN_END,
+    LATE_WITHIN_LIMIT,
+    LAYERS_AGREE,
+    Check,
+    CheckStatus,
+)
 from pipelines.ledger.layer_samples import LayerDifference
 
 FAILED: Final = "Audit failed"
@@ -119,13 +126,18 @@ def _as_check(name: str, day: date, finding: Observation) -> Check:
     return Check(day, name, "integrity", finding.status, finding.observed, finding.expected, detail)
 
 
-def shown_detail(detail: str, contract: DataContract) -> str:
+def shown_detail(name: str, detail: str, contract: DataContract) -> str:
     """Return the stored detail of an integrity check without keys, if the contract calls them personal.
 
     An earlier contract, by which the day was audited, may not have done so.
+
+    Args:
+        name: The name of the check.
+        detail: Its detail.
+        contract: Says which columns hold personal data.
     """
-    is_hidden = any(map(contract.treatment, contract.key))
-    return _ABOUT_RECURRING_KEYS if is_hidden and detail.endswith(_ABOUT_RECURRING_KEYS) else detail
+    quotes_keys = name == KEYS_COME_TO_AN_END and bool(detail)
+    return _ABOUT_RECURRING_KEYS if quotes_keys and any(map(contract.treatment, contract.key)) else detail
 
 
 def _failed(is_wrong: bool) -> CheckStatus:
@@ -240,7 +252,7 @@ def _each_event_has_a_row(audited: AuditedDays, day: date) -> Observation | None
     )
 
 
-@asked_of_days("keys_come_to_an_end", "Does no key recur on more consecutive days than a run compares?")
+@asked_of_days(KEYS_COME_TO_AN_END, "Does no key recur on more consecutive days than a run compares?")
 def _keys_come_to_an_end(audited: AuditedDays, day: date) -> Observation | None:
     if not audited.span.horizon:
         return None

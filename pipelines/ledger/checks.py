@@ -16,6 +16,9 @@ LAYERS_AGREE: Final = "layers_agree"
 LATE_WITHIN_LIMIT: Final = "late_within_limit"
 """The check that warns of many events that came too late for the speed layer; the run's summary has it."""
 
+KEYS_COME_TO_AN_END: Final = "keys_come_to_an_end"
+"""The check whose detail begins with keys; a report cuts these off where they are personal data."""
+
 CLUSTERS_ASKED: Final = "clusters_asked"
 """The check that warns of clusters that nobody asked for what they have; the run's summary has it."""
 
