@@ -60,8 +60,8 @@ PROPERTIES: Final[Mapping[Literal["bronze", "speed", "batch", "serving"], Mappin
         " Kafka had deleted none before `ingest_stream` began to read them.",
         REMOVED_BELOW: "Up to where `maintain` has removed records: the first complete day that it set, and"
         " the first offset that it kept of each partition, such as `2013-01-15 flights-0@99,flights-1@7`.",
-        REMOVED_FOR: "By which certified version of the batch table, and which commit, `maintain` has decided"
-        " that records may go.",
+        REMOVED_FOR: "The newest certified version of the batch table, and its commit, when `maintain` last"
+        " removed records.",
         f"{TOPIC_ID}.CLUSTER": "The same of the topic of a further cluster, by the name of the cluster.",
         f"{WHOLE_FROM}.CLUSTER": "The first event day whose records of a further cluster are complete: its"
         " Kafka had deleted none before `ingest_stream` began to read them.",

@@ -53,7 +53,7 @@ def require_cut_known(pipeline: Pipeline, ledger: Sequence[Verdict]) -> None:
         ledger: Its verdicts.
 
     Raises:
-        SourceError: It has not.
+        SourceError: The ledger lacks that verdict.
     """
     spark, table = pipeline.spark, pipeline.table("bronze")
     text = table_property(spark, table, REMOVED_FOR) if exists(spark, table) else None
@@ -61,17 +61,19 @@ def require_cut_known(pipeline: Pipeline, ledger: Sequence[Verdict]) -> None:
         return
     version, commit = parse_property(table, REMOVED_FOR, text, _parse_mark)
     if any(
-        each.status == "certified" and each.batch_version == version
+        each.status == "certified"
+        and each.batch_version == version
+        and commit in (_UNKNOWN, each.batch_commit)
         for each in ledger
-        if commit in (_UNKNOWN, each.batch_commit)
     ):
         return
     raise SourceError(
         f"{pipeline.config.ops_table('certifications')}: verdicts on {pipeline.config.name} are older than"
-        f" what maintain has removed records of {table} by: found no verdict that certifies version {version}"
-        f" of {pipeline.table('batch')} with commit {commit}. Batch layer and verdicts were restored from an"
-        " older backup, and days that were repaired since would stay without their late events. Nothing was"
-        " changed. See docs/runbook.md, 'Verdicts are older than bronze'"
+        f" the removal of records from {table}: maintain removed them when version {version} of"
+        f" {pipeline.table('batch')} was certified (commit {commit}), and no verdict says so. Batch layer and"
+        " verdicts were restored from an older backup, or begun again: days that were repaired since would"
+        " stay without their late events. Nothing was changed."
+        " See docs/runbook.md, 'Verdicts are older than bronze'"
     )
 
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 
 FIRST, NEXT = date(2013, 1, 1), date(2013, 1, 12)
 RESTORED = ("batch/flights", "ops/certifications")
-OLDER = "are older than what maintain has removed records of"
+OLDER = "are older than the removal of records from"
 
 
 def put_back(lake: Lake, backup: Path) -> None:
