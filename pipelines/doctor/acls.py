@@ -17,11 +17,7 @@ Operation = Literal["Read", "Write", "Describe", "DescribeConfigs", "Create", "A
 
 # Read and Write include Describe.
 _LOOKERS: Final = ("lag", "console")
-_READERS: Final = (
-    *("ingest_stream", "nightly_batch", "backfill", "reconcile", "checkpoint reset", "doctor"),
-    # They ask the first unread records when they were sent.
-    *_LOOKERS,
-)
+_READERS: Final = ("ingest_stream", "nightly_batch", "backfill", "reconcile", "checkpoint reset", "doctor")
 _PUBLISHERS: Final = ("publish_stream", "publish", "publish reset")
 _CLUSTER: Final = "kafka-cluster"
 _WATCHERS: Final = ("doctor", "publish status", "publish doctor")
@@ -80,6 +76,10 @@ def _of_source(config: PipelineConfig) -> Iterator[Acl]:
             lacks = "lag tools do not see its offsets; ingest.offsets_group: null turns them off"
             yield Acl(job, "group", config.offsets_group, "Read", servers, optional=lacks)
     for job in _LOOKERS:
+        yield Acl(job, "topic", kafka.topic, "Describe", servers)
+        # They read the first unread records, to know when these were sent.
+        lacks = "it is not known how old unread records are, so a stream that keeps up may seem slow"
+        yield Acl(job, "topic", kafka.topic, "Read", servers, optional=lacks)
         lacks = "nobody is told that Kafka is about to delete records that were not read"
         yield Acl(job, "topic", kafka.topic, "DescribeConfigs", servers, optional=lacks)
     lacks = "retention and other settings of the topic are not checked"
