@@ -25,6 +25,7 @@ class Report:
         planted: for each planted fault the rules that found it; empty without one.
         is_patched: whether the fault was in the jobs, so that the run itself has to violate something.
         took_s: how long the run took, in seconds.
+        commit: the commit that was run, see `commit_of_now`.
     """
 
     seed: int
@@ -35,6 +36,7 @@ class Report:
     planted: Mapping[str, Sequence[str]] = field(default_factory=dict)
     is_patched: bool = False
     took_s: float = 0.0
+    commit: str = ""
 
     @property
     def is_good(self) -> bool:
@@ -63,7 +65,7 @@ class Report:
     def document(self) -> dict[str, object]:
         """Return the report as JSON has it."""
         return {
-            "commit": _commit(),
+            "commit": self.commit,
             "seed": self.seed,
             "seconds": self.seconds,
             "took_s": round(self.took_s, 1),
@@ -80,8 +82,8 @@ class Report:
         file.write_text(json.dumps(self.document(), indent=1, default=str), encoding="utf-8")
 
 
-def _commit() -> str:
-    """Return the commit that was run, marked if files were changed since; empty without Git."""
+def commit_of_now() -> str:
+    """Return the commit that is checked out, marked if files were changed since; empty without Git."""
     with suppress(OSError):
         command = ["git", "describe", "--always", "--dirty"]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()

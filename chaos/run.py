@@ -23,7 +23,7 @@ from chaos.producers import Producers
 from chaos.proxy import Link
 from chaos.reading import LakeReader, lake_of
 from chaos.registry import running_registry
-from chaos.report import Report
+from chaos.report import Report, commit_of_now
 from chaos.runbook import Runbook, lacks_permission
 from chaos.schedule import QUERIES, Fault, as_json, skews
 from chaos.supervisor import Supervisor, names_of
@@ -83,6 +83,7 @@ def play(plan: Plan, folder: Path) -> Report:
         ConfigError: there is something else in the folder.
     """
     _claim(folder)
+    commit = commit_of_now()
     (folder / _SCHEDULE).write_text(as_json(plan.faults), encoding="utf-8")
     journal = Journal(folder / "journal.jsonl")
     producers, planted, polls = dict[str, Producers](), dict[str, list[str]](), dict[str, tuple[int, int]]()
@@ -116,7 +117,9 @@ def play(plan: Plan, folder: Path) -> Report:
             shutil.copytree(folder / "lake", folder / "lake-at-the-end")
     sent = {pipeline: each.sent for pipeline, each in producers.items()}
     return Report(
-        plan.seed, plan.seconds, sent, polls, journal, planted, plan.patch is not None, journal.now_s()
+        *(plan.seed, plan.seconds, sent, polls, journal, planted, plan.patch is not None),
+        took_s=journal.now_s(),
+        commit=commit,
     )
 
 
