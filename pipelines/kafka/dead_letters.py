@@ -43,7 +43,7 @@ def send_dead_letters(broken: DataFrame, kafka: KafkaConfig, topic: str) -> None
     )
     # A header of the record's own may be null; one of ours is left out where it has nothing to say.
     ours = f"filter(array({added}), h -> h.value IS NOT NULL)"
-    # One that looks like ours would be taken for ours, where ours is left out.
+    # A record's own header with our prefix would pass for ours, so it is dropped.
     own = f"filter(headers, h -> NOT startswith(h.key, '{_PREFIX}'))"
     headers = f"CASE WHEN headers IS NULL THEN {ours} ELSE concat({own}, {ours}) END AS headers"
     client = {**_ANY_SIZE, **client_options(kafka)}

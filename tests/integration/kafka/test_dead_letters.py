@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError
 from tests.support.kafka import MakeTopic
-from tests.support.lakes import Lake
+from tests.support.lakes import Lake, Record
 from tests.support.nights import on, stream
 from tests.support.readers import messages_of
 
@@ -21,7 +21,9 @@ def test_dead_letters_carry_the_record_and_its_reason(
     lake = make_lake(*settings, contract=small)
     # By default a producer refuses the large one, whatever the topic takes.
     large = b"~" * (3 * 1024 * 1024 // 2)
-    lake.ingest([on(1, 1), b"poison", on(1, 2, distance=-5.0), large])
+    # A header of the record's own that would pass for one of ours.
+    poison = Record(b"poison", headers=(("attempt", b"1"), ("oncelake.column", b"distance")))
+    lake.ingest([on(1, 1), poison, on(1, 2, distance=-5.0), large])
     stream(lake)
     letters = sorted(messages_of(broker, name), key=lambda letter: letter.value or b"")
     headers = [letter.headers for letter in letters]
