@@ -116,11 +116,8 @@ def play(plan: Plan, folder: Path) -> Report:
         if journal.violations and has_own_disk:
             shutil.copytree(folder / "lake", folder / "lake-at-the-end")
     sent = {pipeline: each.sent for pipeline, each in producers.items()}
-    return Report(
-        *(plan.seed, plan.seconds, sent, polls, journal, planted, plan.patch is not None),
-        took_s=journal.now_s(),
-        commit=commit,
-    )
+    told = (plan.seed, plan.seconds, sent, polls, journal, planted, plan.patch is not None)
+    return Report(*told, took_s=journal.now_s(), commit=commit)
 
 
 def _claim(folder: Path) -> None:
