@@ -246,6 +246,24 @@ def test_a_day_of_a_restored_lake_is_sent_though_a_build_with_its_version_was_se
     assert told(lake)[(21, "day")] == 1
 
 
+@pytest.mark.thorough
+def test_a_day_that_the_stream_has_corrected_on_one_topic_is_not_believed_to_be_on_another(
+    make: Callable[..., Lake], topic: MakeTopic
+) -> None:
+    lake = make()
+    elsewhere = make(f"publish.topic={topic(partitions=2, name='another')}")
+    assert send(lake) == 0
+    assert whole(elsewhere, ONE, TWO) == {ONE: len(FLIGHTS), TWO: 1}
+    rebuild_otherwise(lake, without=1, changed=2)
+    assert send(lake) == 2
+    with pytest.raises(
+        ConfigError, match=f"{ONE} was published at version .* and was rebuilt since.*--again"
+    ):
+        whole(elsewhere)
+    assert publish_days(elsewhere.pipeline, "run", [ONE], again=True).rows == {ONE: len(FLIGHTS) - 1}
+    is_what_readers_find(elsewhere)
+
+
 @pytest.mark.parametrize("is_stream_first", [False, pytest.param(True, marks=pytest.mark.thorough)])
 def test_what_a_run_that_died_has_sent_of_an_earlier_build_is_taken_back(
     make: Callable[..., Lake], tmp_path: Path, is_stream_first: bool
