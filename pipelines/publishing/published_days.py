@@ -22,7 +22,7 @@ from pipelines.ledger.certifications import (
 )
 from pipelines.ledger.ops_tables import PUBLISHED_DAYS, rows_of
 from pipelines.publishing.checkpoint_note import SETTLED
-from pipelines.spark.checkpoints import damaged_file_error, note_path, query_files, write_note
+from pipelines.spark.checkpoints import QueryFiles, damaged_file_error, note_path, query_files, write_note
 from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import literal
 
@@ -198,8 +198,9 @@ def note_settled(pipeline: Pipeline, query: str, batch: int, version: int) -> No
         batch: The number of the micro-batch.
         version: The version of the batch table.
     """
-    before = _noted_before(pipeline, query, batch)[:1]
-    _write_noted(pipeline, [_Noted(query, batch, version), *before])
+    files = query_files(pipeline.spark, pipeline.checkpoint("publish"))
+    before = _noted_before(files, query, batch)[:1]
+    _write_noted(pipeline, files, [_Noted(query, batch, version), *before])
 
 
 def require_settled_kept(pipeline: Pipeline) -> None:
@@ -210,7 +211,7 @@ def require_settled_kept(pipeline: Pipeline) -> None:
             was sent since would never be retracted.
     """
     files = query_files(pipeline.spark, pipeline.checkpoint("publish"))
-    done = [] if files.query is None else _noted_before(pipeline, files.query, files.next_batch)
+    done = [] if files.query is None else _noted_before(files, files.query, files.next_batch)
     if not done:
         return
     noted, found = done[0], _settled_version(pipeline, done[0].query)
@@ -224,15 +225,13 @@ def require_settled_kept(pipeline: Pipeline) -> None:
         )
 
 
-def _noted_before(pipeline: Pipeline, query: str, batch: int) -> list[_Noted]:
+def _noted_before(files: QueryFiles, query: str, batch: int) -> list[_Noted]:
     """Return what is noted of micro-batches of a query before one, the last first."""
-    files = query_files(pipeline.spark, pipeline.checkpoint("publish"))
     noted = _settled_in(files.note, files.path)
     return [each for each in noted if each.query == query and each.batch < batch]
 
 
-def _write_noted(pipeline: Pipeline, noted: Iterable[_Noted]) -> None:
-    files = query_files(pipeline.spark, pipeline.checkpoint("publish"))
+def _write_noted(pipeline: Pipeline, files: QueryFiles, noted: Iterable[_Noted]) -> None:
     text = "; ".join(each.text() for each in noted)
     write_note(pipeline.spark, files.path, {**files.note, SETTLED: text})
 
@@ -261,9 +260,9 @@ def forget_unknown(pipeline: Pipeline) -> None:
         return
     known = files.next_batch + (files.in_flight is not None)
     forget_from(pipeline, files.query, known)
-    kept = _noted_before(pipeline, files.query, known)
+    kept = _noted_before(files, files.query, known)
     if kept != _settled_in(files.note, files.path):
-        _write_noted(pipeline, kept)
+        _write_noted(pipeline, files, kept)
 
 
 def forget_from(pipeline: Pipeline, query: str, batch: int) -> None:
