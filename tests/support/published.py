@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from pathlib import Path
 
 from pipelines.publishing.kafka_records import messages
 from pipelines.steps.publish import publish
@@ -48,3 +49,19 @@ def differences(lake: Lake) -> dict[bytes | None, tuple[bytes | None, bytes | No
 def is_what_readers_find(lake: Lake) -> None:
     """Asserts that the compacted topic holds what the lake serves."""
     assert differences(lake) == {}
+
+
+def checkpoint_of_query(lake: Lake, query: str) -> Path:
+    """Makes the publishing checkpoint of a query that has not done anything yet.
+
+    Args:
+        lake: the lake.
+        query: the id of the query.
+
+    Returns:
+        Its folder.
+    """
+    checkpoint = Path(lake.config.checkpoint("publish"))
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "metadata").write_text(json.dumps({"id": query}))
+    return checkpoint

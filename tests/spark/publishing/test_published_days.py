@@ -1,6 +1,5 @@
 """That `ops/published_days` was restored, or is gone, is known by what is noted beside the checkpoint."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from pipelines.spark.checkpoints import write_note
 from tests.support.certified_days import certify
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, on, stream
+from tests.support.published import checkpoint_of_query
 
 
 def settle(lake: Lake, batch: int, version: int) -> None:
@@ -32,9 +32,7 @@ def test_days_that_a_restored_table_has_forgotten_are_missed(lake: Lake, tmp_pat
     certify(lake, ONE)
     state = certified(lake.pipeline)
     assert state is not None
-    checkpoint = Path(lake.config.checkpoint("publish"))
-    checkpoint.mkdir(parents=True)
-    (checkpoint / "metadata").write_text(json.dumps({"id": "own"}))
+    checkpoint = checkpoint_of_query(lake, "own")
     require_settled_kept(lake.pipeline)
 
     settle(lake, 0, state.version - 1)
@@ -62,9 +60,7 @@ def test_days_that_a_restored_table_has_forgotten_are_missed(lake: Lake, tmp_pat
 
 
 def test_a_note_of_another_checkpoint_or_a_damaged_one_says_nothing_of_days(lake: Lake) -> None:
-    checkpoint = lake.config.checkpoint("publish")
-    Path(checkpoint).mkdir(parents=True)
-    (Path(checkpoint) / "metadata").write_text(json.dumps({"id": "own"}))
+    checkpoint = str(checkpoint_of_query(lake, "own"))
     write_note(lake.spark, checkpoint, {"settled": "another 0 7"})
     require_settled_kept(lake.pipeline)
     write_note(lake.spark, checkpoint, {"settled": "own 7"})

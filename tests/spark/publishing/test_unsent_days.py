@@ -1,14 +1,12 @@
 """What an earlier stream has published counts for a day only if it was of the same batch table."""
 
-import json
-from pathlib import Path
-
 from pipelines.ledger.certifications import certified, history
 from pipelines.publishing.published_days import Settled, record_settled
 from pipelines.publishing.unsent_days import UnsentDays, unsent
 from tests.support.certified_days import certify
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, on, stream
+from tests.support.published import checkpoint_of_query
 
 
 def test_a_day_that_the_topic_has_of_a_batch_table_that_was_replaced_may_be_there_in_part(lake: Lake) -> None:
@@ -17,9 +15,7 @@ def test_a_day_that_the_topic_has_of_a_batch_table_that_was_replaced_may_be_ther
     certify(lake, ONE)
     state = certified(lake.pipeline)
     assert state is not None
-    checkpoint = Path(lake.config.checkpoint("publish"))
-    checkpoint.mkdir(parents=True)
-    (checkpoint / "metadata").write_text(json.dumps({"id": "own"}))
+    checkpoint_of_query(lake, "own")
 
     as_certified = Settled(state.version, (ONE,), history(lake.pipeline)[-1].batch_commit)
     record_settled(lake.pipeline, "own", 0, as_certified, "topic")
