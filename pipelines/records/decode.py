@@ -36,6 +36,7 @@ BAD: Final = "_bad"
 
 # Without strict mode the size of nothing would be -1.
 _LENIENT: Final = {"spark.sql.ansi.enabled": "false", "spark.sql.legacy.sizeOfNull": "false"}
+_DAY_US: Final = timedelta(days=1) // timedelta(microseconds=1)
 _DECODED: Final = "_decoded"
 # All functions and operators of Spark that read a text as a regular expression, and a few others.
 _OF_EXPRESSIONS: Final = re.compile("rlike|regexp|split|str_to_map", re.IGNORECASE)
@@ -72,10 +73,16 @@ def decode(
     if contract.day_time_zone != "UTC":
         local_time = f"from_utc_timestamp({local_time}, {literal(contract.day_time_zone)})"
     error = _error(contract, value_format.document_faults(writers))
-    judged = read.selectExpr("*", f"to_date({local_time}) AS {EVENT_DATE}", f"{error} AS {ERROR}")
+    judged = read.selectExpr("*", f"{_day_of(local_time)} AS {EVENT_DATE}", f"{error} AS {ERROR}")
     condition_names = (condition_column(number) for number in range(len(contract.conditions)))
     helpers = (_DECODED, *value_format.helper_columns(writers), *condition_names)
     return judged.selectExpr("*", f"{ERROR} IS NULL AS {VALID}").drop(*helpers)
+
+
+def _day_of(local_time: str) -> str:
+    """Return SQL for the day of a timestamp; `to_date` goes by way of five objects for each."""
+    micros = f"unix_micros({local_time})"
+    return f"date_from_unix_date(CAST(({micros} - pmod({micros}, {_DAY_US})) div {_DAY_US} AS INT))"
 
 
 def _error(contract: DataContract, of_format: Sequence[DocumentFault]) -> str:

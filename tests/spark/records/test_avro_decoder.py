@@ -27,6 +27,9 @@ class Sent:
     payload: bytes
 
 
+SINGLE_MAX = float(np.finfo(np.float32).max)
+
+
 def payloads(documents: AvroDocuments, schemas: int, of_each: int) -> Iterator[Sent]:
     """Values of some schemas, half of them with broken bytes."""
     for number in range(1, schemas + 1):
@@ -66,7 +69,7 @@ def is_same(found: Any, expected: Any) -> bool:
         case list(), list():
             return len(found) == len(expected) and all(map(is_same, found, expected))
         case (int() | float(), float()) | (float(), int()):
-            is_single = abs(expected) < 1e38 and bool(np.float32(found) == np.float32(expected))
+            is_single = abs(expected) <= SINGLE_MAX and bool(np.float32(found) == np.float32(expected))
             return math.isclose(found, expected, rel_tol=1e-14) or is_single
         case str(), datetime():
             return datetime.fromisoformat(found) == expected

@@ -4,6 +4,7 @@ import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonFactoryBuilder;
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
+import com.fasterxml.jackson.core.StreamReadFeature;
 import java.io.IOException;
 import java.io.Serializable;
 import java.util.List;
@@ -19,6 +20,9 @@ public final class Decoder implements Serializable {
       new JsonFactoryBuilder()
           .disable(JsonFactory.Feature.INTERN_FIELD_NAMES)
           .disable(JsonFactory.Feature.FAIL_ON_SYMBOL_HASH_OVERFLOW)
+          // As exact as Java's own, and three times as fast.
+          .enable(StreamReadFeature.USE_FAST_DOUBLE_PARSER)
+          .recyclerPool(new Buffers())
           .build();
 
   private final String text;

@@ -5,6 +5,9 @@ import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
 import java.io.IOException;
 import java.io.StringWriter;
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
+import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.util.regex.Pattern;
 import org.apache.spark.unsafe.types.UTF8String;
@@ -20,6 +23,12 @@ final class JsonText {
 
   private static final Pattern HALF = Pattern.compile("\\\\u[dD][89a-fA-F]");
 
+  private static final VarHandle WORDS =
+      MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.nativeOrder());
+  private static final long ONES = 0x0101010101010101L;
+  private static final long HIGHEST = ONES << 7;
+  private static final long BACKSLASHES = ONES * '\\';
+
   private JsonText() {}
 
   /** Whether bytes are UTF-8 that a parser takes for UTF-8, without an escape of half a character. */
@@ -31,21 +40,44 @@ final class JsonText {
       }
     }
     // Most documents have neither, and one look tells.
-    boolean hasEscapes = false;
-    boolean isAscii = true;
-    for (int at = 0; at < bytes.length; at++) {
-      byte each = bytes[at];
-      isAscii &= each >= 0;
-      hasEscapes |= each == '\\' && at + 1 < bytes.length && bytes[at + 1] == 'u';
+    if (isPlain(bytes)) {
+      return true;
     }
-    if (!isAscii && !UTF8String.fromBytes(bytes).isValid()) {
+    if (!UTF8String.fromBytes(bytes).isValid()) {
       return false;
     }
-    if (!hasEscapes) {
+    if (!hasEscapes(bytes)) {
       return true;
     }
     String escaped = new String(bytes, StandardCharsets.UTF_8);
     return !HALF.matcher(WHOLE.matcher(escaped).replaceAll(" ")).find();
+  }
+
+  private static boolean hasEscapes(byte[] bytes) {
+    for (int at = 0; at < bytes.length - 1; at++) {
+      if (bytes[at] == '\\' && bytes[at + 1] == 'u') {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /** Whether bytes are ASCII without a backslash. */
+  private static boolean isPlain(byte[] bytes) {
+    // Eight bytes at once. The highest bit of each tells: of a byte that is no ASCII it is set, and of one that
+    // is zero once the backslashes are taken away, the subtraction sets it.
+    int words = bytes.length & -Long.BYTES;
+    long found = 0;
+    for (int at = 0; at < words; at += Long.BYTES) {
+      long word = (long) WORDS.get(bytes, at);
+      long other = word ^ BACKSLASHES;
+      found |= word | other - ONES & ~other;
+    }
+    boolean isPlain = (found & HIGHEST) == 0;
+    for (int at = words; at < bytes.length; at++) {
+      isPlain &= bytes[at] >= 0 && bytes[at] != '\\';
+    }
+    return isPlain;
   }
 
   /**

@@ -16,6 +16,8 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 /** Objects, arrays and maps. */
 final class Nested {
+  private static final int FURTHER_FIELDS = 16;
+
   private Nested() {}
 
   /** A JSON object with the fields of the contract; others are passed over, and of a name sent twice the last counts. */
@@ -24,10 +26,20 @@ final class Nested {
     private final Map<String, Integer> positions = new HashMap<>();
     private final boolean isRoot;
 
+    /**
+     * The fields of the last object, in its order: most objects have the same, and the parser gives one object
+     * for a name.
+     */
+    private final Field[] last;
+
+    /** A name, and the position of its field; -1 if the contract has none. */
+    private record Field(String name, int position) {}
+
     StructNode(Place at, List<String> names, List<Node> fields, boolean isRoot) {
       super(at);
       this.fields = fields.toArray(Node[]::new);
       this.isRoot = isRoot;
+      this.last = new Field[names.size() + FURTHER_FIELDS];
       for (int position = 0; position < names.size(); position++) {
         positions.put(names.get(position), position);
       }
@@ -40,10 +52,11 @@ final class Nested {
         return null;
       }
       Object[] values = new Object[fields.length];
+      int number = 0;
       while (parser.nextToken() != JsonToken.END_OBJECT) {
-        Integer position = positions.get(parser.currentName());
+        int position = position(parser.currentName(), number++);
         parser.nextToken();
-        if (position == null) {
+        if (position < 0) {
           parser.skipChildren();
         } else {
           values[position] = fields[position].value(parser, faults);
@@ -56,6 +69,18 @@ final class Nested {
         }
       }
       return new GenericInternalRow(values);
+    }
+
+    @SuppressWarnings("ReferenceEquality")
+    private int position(String name, int number) {
+      int slot = Math.min(number, last.length - 1);
+      // Other threads may read with this node: a field is one object, so it is whole.
+      Field field = last[slot];
+      if (field == null || field.name != name) {
+        field = new Field(name, positions.getOrDefault(name, -1));
+        last[slot] = field;
+      }
+      return field.position;
     }
   }
 
