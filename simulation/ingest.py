@@ -22,8 +22,9 @@ from pipelines.delta.table_properties import TOPIC_ID, WHOLE_FROM, no_earlier_da
 from pipelines.delta.table_state import StreamCommit, TableState
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.kafka.beginnings import Beginning, beginning_in, first_began
+from pipelines.kafka.bronze_offsets import Ingestion
 from pipelines.kafka.ingest_position import beginning, continuation, passed
-from pipelines.kafka.ingest_state import EVERYTHING, Ingestion, RecordComparison
+from pipelines.kafka.ingest_state import RecordComparison
 from pipelines.kafka.topic_offsets import BrokerOffsets
 from pipelines.kafka.topics import Topic, refuse_other_topic
 from pipelines.spark.checkpoints import QueryFiles
@@ -147,7 +148,7 @@ class ModelIngest:
         return [_stream_commit(version.commit) for version in reversed(versions)]
 
     def last_offsets(
-        self, came: Ingestion = EVERYTHING, partitions: Collection[int] | None = None
+        self, came: Ingestion | None = None, partitions: Collection[int] | None = None
     ) -> Mapping[int, int]:
         """Return the last offset of each partition in bronze, among the records that are looked at."""
         rows: list[Row] = self._look("bronze: last offsets", lambda: rows_of(self.world.bronze))
@@ -155,9 +156,7 @@ class ModelIngest:
             [
                 row.record
                 for row in rows
-                if (came.since is None or row.ingested_at >= came.since)
-                and (came.until is None or row.ingested_at <= came.until)
-                and (came.after is None or row.ingested_at > came.after)
+                if (came is None or came.has(row.ingested_at))
                 and (partitions is None or row.record.partition in partitions)
             ]
         )

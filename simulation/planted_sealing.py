@@ -8,7 +8,8 @@ from random import Random
 from typing import Any, Final
 
 from pipelines.kafka.beginnings import Beginning
-from pipelines.kafka.ingest_state import EVERYTHING, Ingestion, RecordComparison
+from pipelines.kafka.bronze_offsets import Ingestion
+from pipelines.kafka.ingest_state import RecordComparison
 from pipelines.kafka.topic_offsets import BrokerOffsets
 from pipelines.spark.checkpoints import QueryFiles
 from pipelines.spark.ingest_plans import MicroBatchPlan
@@ -80,10 +81,10 @@ class _BeginsBehindTheFirst(ModelIngest):
     """After a reset ingest goes on behind the first record of bronze."""
 
     def last_offsets(
-        self, came: Ingestion = EVERYTHING, partitions: Collection[int] | None = None
+        self, came: Ingestion | None = None, partitions: Collection[int] | None = None
     ) -> Mapping[int, int]:
         last = super().last_offsets(came, partitions)
-        return {number: at - 1 for number, at in last.items() if at} if came == EVERYTHING else last
+        return {number: at - 1 for number, at in last.items() if at} if came is None else last
 
 
 class _AskedWhenWritten(ModelQuery):

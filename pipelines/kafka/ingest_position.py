@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from pipelines.errors import SourceError
-from pipelines.kafka.ingest_state import Ingestion, IngestState
+from pipelines.kafka.bronze_offsets import Ingestion
+from pipelines.kafka.ingest_state import IngestState
 from pipelines.spark.checkpoints import QueryFiles
 from pipelines.spark.ingest_plans import MicroBatchPlan
 

@@ -4,8 +4,8 @@ Those who decide by the answers know only `IngestState`: the simulation has a mo
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date, datetime
+from dataclasses import dataclass, field
+from datetime import date
 from functools import reduce
 from operator import or_
 from typing import Any, Final, Protocol
@@ -20,7 +20,13 @@ from pipelines.delta.table_properties import DIVERGENCE_ACCEPTED, table_property
 from pipelines.delta.table_state import StreamCommit, recent_commits
 from pipelines.kafka.admin import admin_client
 from pipelines.kafka.beginnings import Beginning, beginning_in, first_began
-from pipelines.kafka.bronze_offsets import bronze_of_topic, held_by_partition, last_by_partition
+from pipelines.kafka.bronze_offsets import (
+    Ingestion,
+    RecentOffsets,
+    bronze_of_topic,
+    held_by_partition,
+    last_by_partition,
+)
 from pipelines.kafka.source import records_between
 from pipelines.kafka.topic_offsets import BrokerOffsets, readable_offsets, records_within
 from pipelines.kafka.topics import Topic, offset_bounds
@@ -37,24 +43,6 @@ from pipelines.spark.pipeline import Pipeline
 
 _WHOLE: Final = "_whole"
 _DIGEST: Final = "_digest"
-
-
-@dataclass(frozen=True)
-class Ingestion:
-    """Which records of bronze are looked at, by `_ingested_at`; all of them if nothing is said.
-
-    Attributes:
-        since: From this moment on.
-        until: Up to this moment.
-        after: Later than this moment.
-    """
-
-    since: datetime | None = None
-    until: datetime | None = None
-    after: datetime | None = None
-
-
-EVERYTHING: Final = Ingestion()
 
 
 @dataclass(frozen=True)
@@ -109,7 +97,7 @@ class IngestState(Protocol):
         """Return the newest commits of bronze, the newest first."""
 
     def last_offsets(
-        self, came: Ingestion = EVERYTHING, partitions: Collection[int] | None = None
+        self, came: Ingestion | None = None, partitions: Collection[int] | None = None
     ) -> Mapping[int, int]:
         """Return the last offset of each partition in bronze, among the records that are looked at."""
 
@@ -140,6 +128,7 @@ class SparkIngestState:
 
     pipeline: Pipeline
     topic: Topic
+    _recent: RecentOffsets = field(default_factory=RecentOffsets, init=False, repr=False, compare=False)
 
     @property
     def config(self) -> PipelineConfig:
@@ -193,16 +182,13 @@ class SparkIngestState:
         return recent_commits(self.pipeline.spark, self.pipeline.table("bronze"), most)
 
     def last_offsets(
-        self, came: Ingestion = EVERYTHING, partitions: Collection[int] | None = None
+        self, came: Ingestion | None = None, partitions: Collection[int] | None = None
     ) -> Mapping[int, int]:
         """Return the last offset of each partition in bronze, among the records that are looked at."""
-        rows, ingested = bronze_of_topic(self.pipeline), F.col("_ingested_at")
-        if came.since is not None:
-            rows = rows.where(ingested >= F.lit(came.since))
-        if came.until is not None:
-            rows = rows.where(ingested <= F.lit(came.until))
-        if came.after is not None:
-            rows = rows.where(ingested > F.lit(came.after))
+        if came is not None:
+            found = self._recent.last_by_partition(self.pipeline, came)
+            return {n: last for n, last in found.items() if partitions is None or n in partitions}
+        rows = bronze_of_topic(self.pipeline)
         if partitions is not None:
             rows = rows.where(F.col("_partition").isin(*partitions))
         return last_by_partition(rows)

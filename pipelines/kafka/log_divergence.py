@@ -10,7 +10,8 @@ from typing import Final
 
 from pipelines.config.model import PipelineConfig
 from pipelines.errors import SourceError
-from pipelines.kafka.ingest_state import Ingestion, IngestState
+from pipelines.kafka.bronze_offsets import Ingestion
+from pipelines.kafka.ingest_state import IngestState
 
 _NEAREST_WITHIN: Final = 100
 _LOOKED_BACK: Final = (1_000, 100_000)
