@@ -250,7 +250,8 @@ def records_without_row(
         horizon: Over how many neighbouring days, each way, copies of a key are one event.
     """
     names = {key: f"_other_{key}" for key in contract.key_names} | {EVENT_DATE: OTHER_DAY}
-    stood = rows.select(*(F.col(column).alias(other) for column, other in names.items()))
+    # Rows of a key are few: a table of them fits into memory, where records may have any number of copies.
+    stood = rows.select(*(F.col(column).alias(other) for column, other in names.items())).hint("shuffle_hash")
     return records.join(stood, same_event(contract, horizon), "left_anti")
 
 

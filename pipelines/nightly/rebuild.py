@@ -1,6 +1,7 @@
 """Build days from bronze into the batch layer, by commits that carry the run's epoch."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from pipelines.contracts.event_days import Span
 from pipelines.delta.conflicts import retry_conflicts
@@ -10,9 +11,14 @@ from pipelines.delta.io import by_day_and_key, on_days
 from pipelines.ledger.bronze_index import BronzeSlice
 from pipelines.ledger.decoding import decode_all
 from pipelines.nightly.night_run import refuse_other_writers
-from pipelines.records.decode import EVENT_DATE, valid
-from pipelines.records.dedup import UNDECIDED, clustered, winners_on_known_days, without_key_columns
+from pipelines.records.decode import valid
+from pipelines.records.dedup import clustered, without_key_columns
+from pipelines.records.kept_copies import kept_copies
+from pipelines.session_settings import session_settings
 from pipelines.spark.pipeline import Pipeline
+
+# Rows of one day need not be sorted by day before they are written.
+_UNSORTED: Final = {"spark.sql.maxConcurrentOutputFileWriters": "1"}
 
 
 def build_days(
@@ -41,18 +47,14 @@ def _build(pipeline: Pipeline, span: Span, pieces: BronzeSlice, stamp: Stamp) ->
     events = valid(decode_all(pipeline, pieces.envelopes), contract)
     candidates = clustered(events.where(on_days(span.near)), contract, pieces.index.records_of(span.near))
     # A row that is not decided stands until the audit fails its day.
-    rows = (
-        winners_on_known_days(candidates, contract, span.horizon, span.known_days)
-        .where(on_days(span.days))
-        .drop(UNDECIDED)
-    )
-    key = contract.key_names
-    # Partitions by key are as good as others for the files of one day.
+    rows = kept_copies(candidates, contract, span.horizon, span.known_days).where(on_days(span.days))
     is_one_day = len(span.days) == 1
-    in_order = rows.sortWithinPartitions(EVENT_DATE, *key) if is_one_day else by_day_and_key(rows, key)
-    return replace_days_fenced(
-        without_key_columns(in_order, contract), pipeline.table("batch"), span.days, stamp
-    )
+    # Partitions by key are as good as others for the files of one day, and their rows are in order.
+    in_order = rows if is_one_day else by_day_and_key(rows, contract.key_names)
+    with session_settings(pipeline.spark, _UNSORTED if is_one_day else {}):
+        return replace_days_fenced(
+            without_key_columns(in_order, contract), pipeline.table("batch"), span.days, stamp
+        )
 
 
 def require_alone(pipeline: Pipeline, versions: Sequence[int]) -> None:

@@ -63,6 +63,21 @@ def clustered(rows: DataFrame, contract: DataContract, records: int) -> DataFram
     return with_key_columns(rows, contract).repartition(partitions, *contract.key_names)
 
 
+def in_key_order(rows: DataFrame, contract: DataContract) -> DataFrame:
+    """Return the rows, those of each partition sorted by key and day, the best copy of each first.
+
+    Args:
+        rows: A frame made by `clustered`, with the columns of `order_columns` and `_event_date`.
+        contract: Names the key and the policy.
+    """
+    return rows.sortWithinPartitions(*contract.key_names, EVENT_DATE, *_best_first(contract))
+
+
+def _best_first(contract: DataContract) -> list[Column]:
+    columns = map(F.col, order_columns(contract))
+    return [column.asc() if winner_is_minimum(contract) else column.desc() for column in columns]
+
+
 def first_within_watermark(routes: DataFrame, contract: DataContract, delay: timedelta) -> DataFrame:
     """Return the first copy of each key that the stream sees, for as long as the watermark keeps its state.
 
@@ -124,8 +139,7 @@ def winners_on_known_days(
         records of days that are not known.
     """
     order = F.struct(*order_columns(contract))
-    best_first = order.asc() if winner_is_minimum(contract) else order.desc()
-    in_order = Window.partitionBy(*contract.key_names, EVENT_DATE).orderBy(best_first)
+    in_order = Window.partitionBy(*contract.key_names, EVENT_DATE).orderBy(*_best_first(contract))
     ranked = with_key_columns(events, contract).withColumn("_rank", F.row_number().over(in_order))
     first = ranked.where("_rank = 1").drop("_rank")
     if contract.event_time in contract.key:

@@ -80,6 +80,8 @@ _CLASSES: Final = (
     "io.delta.tables.DeltaTable",
     "java.net.URI",
     "java.util.ArrayList",
+    "oncelake.dedup.KeptCopies",
+    "oncelake.dedup.Terms",
     "oncelake.files.FewRows",
     "oncelake.files.ListedFiles",
     "oncelake.files.OldFiles",

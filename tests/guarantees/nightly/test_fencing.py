@@ -23,7 +23,7 @@ from pipelines.fault_points import Point
 from pipelines.ledger.certifications import certified, history
 from pipelines.nightly import rebuild
 from pipelines.nightly.commit_order import steps
-from pipelines.records.dedup import winners_on_known_days
+from pipelines.records.kept_copies import kept_copies
 from pipelines.steps.nightly import Night
 from pipelines.steps.serving import read_serving
 from testbed.waiting import wait_until
@@ -69,9 +69,9 @@ class HeldUp:
     def __init__(self, folder: Path) -> None:
         self.at_work, self.go_on = folder / "at work", folder / "go on"
 
-    def winners(self, *args: Any) -> DataFrame:
+    def kept_copies(self, *args: Any) -> DataFrame:
         """The rows that a run builds, which its transaction waits for."""
-        rows, wait_for, tell = winners_on_known_days(*args), str(self.go_on), str(self.at_work)
+        rows, wait_for, tell = kept_copies(*args), str(self.go_on), str(self.at_work)
 
         def wait(batches: Iterator[Any]) -> Iterator[Any]:
             import time
@@ -97,7 +97,7 @@ def writing(night: Night, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
             failures.append(error)
 
     with monkeypatch.context() as patched:
-        patched.setattr(rebuild, "winners_on_known_days", rows.winners)
+        patched.setattr(rebuild, "kept_copies", rows.kept_copies)
         thread = threading.Thread(target=build)
         thread.start()
         try:

@@ -2,9 +2,10 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -25,7 +26,8 @@ from pipelines.ledger.layer_samples import samples_of
 from pipelines.lineage.key_filter import asked_key
 from pipelines.nightly import rebuild
 from pipelines.nightly.verdicts import NightFailed
-from pipelines.records.dedup import UNDECIDED, winners, winners_on_known_days
+from pipelines.records.dedup import UNDECIDED, clustered, winners, winners_on_known_days
+from pipelines.records.kept_copies import kept_copies
 from pipelines.steps.explain import explain
 from pipelines.steps.nightly import nightly
 from pipelines.steps.serving import read_serving
@@ -114,10 +116,9 @@ def further(certified: Lake, tmp_path_factory: pytest.TempPathFactory) -> Furthe
     return Further(lake, rows, failed.value)
 
 
-def without_later_rows(events: DataFrame, *given_: Any) -> DataFrame:
+def without_later_rows(choose: Callable[..., DataFrame], *given_: Any) -> DataFrame:
     """A choice of rows that has none of a flight after the first of its days."""
-    rows = winners_on_known_days(events, *given_)
-    return rows.where("flight != 1 OR _event_date = DATE'2013-01-01'")
+    return choose(*given_).where("flight != 1 OR _event_date = DATE'2013-01-01'")
 
 
 def rows_of_others(lake: Lake) -> list[str]:
@@ -183,8 +184,8 @@ def test_the_audit_finds_by_itself_what_a_rebuild_loses(lake: Lake, monkeypatch:
     lake.ingest([on(day, number) for day in (1, 2, 3) for number in (1, 2 + day)])
     # A flight of which each day's copy loses to the next day's, for longer than a night looks.
     lake.ingest([on(day, 17, sent=LATER + timedelta(days=25) - day * HOUR) for day in range(3, 22)])
-    for module in (rebuild, recount):
-        monkeypatch.setattr(module, "winners_on_known_days", without_later_rows)
+    monkeypatch.setattr(rebuild, "kept_copies", partial(without_later_rows, kept_copies))
+    monkeypatch.setattr(recount, "winners_on_known_days", partial(without_later_rows, winners_on_known_days))
     with pytest.raises(NightFailed, match="2013-01-03 each_event_has_a_row: found 1 records") as failed:
         run(lake, ONE, THREE)
     assert re.search(r"2013-01-03 keys_come_to_an_end: found 1 keys .*UA, 17, EWR", str(failed.value))
@@ -227,6 +228,10 @@ def frame(spark: SparkSession, copies: list[Copy]) -> DataFrame:
     ]
     types = "flight int, _event_date date, _kafka_timestamp timestamp, _topic string, _partition int"
     return small_frame(spark, rows, shape(f"{types}, _offset bigint"))
+
+
+def part_of(events: DataFrame, days: Sequence[date]) -> DataFrame:
+    return events.where(F.col("_event_date").isin(days))
 
 
 def found(rows: DataFrame) -> set[Copy]:
@@ -291,10 +296,13 @@ def test_the_rows_are_those_of_an_oracle_whatever_the_copies(
             assert any(row[0] == key and abs(row[1] - day) <= horizon for row in rows)
         # What some days decide is what all decide, and only what hangs on others is left.
         known = days_of(date(2013, 1, 4), date(2013, 1, 11))
-        part = winners_on_known_days(events.where(F.col("_event_date").isin(known)), contract, horizon, known)
+        part = winners_on_known_days(part_of(events, known), contract, horizon, known)
         decided, undecided = decided_or_not(part)
         of_part = {copy for copy in expected if 3 <= copy[1] <= 10}
         assert decided <= of_part <= decided | undecided
         assert horizon or not undecided
+        # The rebuild goes another way, in one pass.
+        built = found(kept_copies(clustered(part_of(events, known), contract, 1), contract, horizon, known))
+        assert built == decided | undecided
 
     check()
