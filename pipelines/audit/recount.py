@@ -250,8 +250,7 @@ def records_without_row(
         horizon: Over how many neighbouring days, each way, copies of a key are one event.
     """
     names = {key: f"_other_{key}" for key in contract.key_names} | {EVENT_DATE: OTHER_DAY}
-    # Rows of a key are few: a table of them fits into memory, where records may have any number of copies.
-    stood = rows.select(*(F.col(column).alias(other) for column, other in names.items())).hint("shuffle_hash")
+    stood = rows.select(*(F.col(column).alias(other) for column, other in names.items()))
     return records.join(stood, same_event(contract, horizon), "left_anti")
 
 

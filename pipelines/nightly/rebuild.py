@@ -17,8 +17,9 @@ from pipelines.records.kept_copies import kept_copies
 from pipelines.session_settings import session_settings
 from pipelines.spark.pipeline import Pipeline
 
-# Rows of one day need not be sorted by day before they are written.
-_UNSORTED: Final = {"spark.sql.maxConcurrentOutputFileWriters": "1"}
+# A task then writes the rows of a day as they come. Else they would be sorted by day alone, which may mix up
+# what is in order by key. Spark begins to sort when as many files are open.
+_UNSORTED: Final = {"spark.sql.maxConcurrentOutputFileWriters": "2"}
 
 
 def build_days(

@@ -70,12 +70,9 @@ def in_key_order(rows: DataFrame, contract: DataContract) -> DataFrame:
         rows: A frame made by `clustered`, with the columns of `order_columns` and `_event_date`.
         contract: Names the key and the policy.
     """
-    return rows.sortWithinPartitions(*contract.key_names, EVENT_DATE, *_best_first(contract))
-
-
-def _best_first(contract: DataContract) -> list[Column]:
-    columns = map(F.col, order_columns(contract))
-    return [column.asc() if winner_is_minimum(contract) else column.desc() for column in columns]
+    order = map(F.col, order_columns(contract))
+    best_first = (column.asc() if winner_is_minimum(contract) else column.desc() for column in order)
+    return rows.sortWithinPartitions(*contract.key_names, EVENT_DATE, *best_first)
 
 
 def first_within_watermark(routes: DataFrame, contract: DataContract, delay: timedelta) -> DataFrame:
@@ -139,7 +136,8 @@ def winners_on_known_days(
         records of days that are not known.
     """
     order = F.struct(*order_columns(contract))
-    in_order = Window.partitionBy(*contract.key_names, EVENT_DATE).orderBy(*_best_first(contract))
+    best_first = order.asc() if winner_is_minimum(contract) else order.desc()
+    in_order = Window.partitionBy(*contract.key_names, EVENT_DATE).orderBy(best_first)
     ranked = with_key_columns(events, contract).withColumn("_rank", F.row_number().over(in_order))
     first = ranked.where("_rank = 1").drop("_rank")
     if contract.event_time in contract.key:

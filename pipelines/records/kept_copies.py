@@ -24,7 +24,7 @@ def kept_copies(
 
     Args:
         events: Valid events with their key, all copies of a key in one partition, see
-            `pipelines.records.dedup.clustered`. What Spark has to shuffle for them is shuffled now.
+            `pipelines.records.dedup.clustered`. With adaptive execution Spark shuffles them now.
         contract: Names the key and the policy.
         horizon: Over how many neighbouring days, each way, copies of a key are one event.
         known_days: The days of which `events` holds all records that there are.

@@ -311,6 +311,7 @@ def _require_classes(session: SparkSession) -> None:
         "io/delta/sql/DeltaSparkSessionExtension.class",
         "org/apache/spark/sql/kafka010/KafkaSourceProvider.class",
         *jar_classes().values(),
+        "oncelake/dedup/KeptCopies.class",
         "oncelake/files/FewRows.class",
         "oncelake/rack/RackProvider.class",
         "oncelake/publish/KafkaPartition.class",

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from typing import Any
 
+import deltalake
+import pyarrow.parquet as pq
 import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
@@ -18,6 +20,7 @@ from pipelines.fault_points import Point, armed
 from pipelines.nightly.verdicts import NightCounts, NightFailed, NightResult
 from pipelines.records.decode import decode, valid
 from pipelines.records.dedup import winners
+from pipelines.session_settings import session_settings
 from pipelines.steps.nightly import nightly
 from pipelines.steps.serving import read_serving, refresh_view, refresh_view_or_warn
 from pipelines.steps.validate import validate
@@ -160,6 +163,26 @@ def test_each_event_stands_once_and_the_first_copy_in_kafka_s_order_wins(
         quarantined=1,
         days_repaired=0,
     )
+
+
+@pytest.mark.parametrize("is_adaptive", [False, True])
+def test_files_of_a_day_are_in_the_order_of_the_key(
+    make_lake: Callable[..., Lake], small_by_flight: DataContract, *, is_adaptive: bool
+) -> None:
+    # What the user has set stays, also for few rows.
+    adaptive = {"spark.sql.adaptive.enabled": str(is_adaptive).lower()}
+    lake = make_lake(
+        *(f"spark.conf.{key}={value}" for key, value in adaptive.items()), contract=small_by_flight
+    )
+    numbers = [number * 37 % 101 for number in range(1, 41)]
+    for first in range(0, len(numbers), 10):
+        lake.ingest([on(1, number) for number in numbers[first : first + 10]])
+    with session_settings(lake.spark, adaptive):
+        run(lake, ONE)
+    files = deltalake.DeltaTable(lake.config.table("batch")).file_uris()
+    read = [pq.ParquetFile(file).read(["flight"])["flight"].to_pylist() for file in files]
+    assert sorted(number for file in read for number in file) == sorted(numbers)
+    assert all(file == sorted(file) for file in read)
 
 
 @pytest.mark.thorough

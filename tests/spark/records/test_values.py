@@ -12,7 +12,7 @@ import pytest
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import RowRule
 from pipelines.records.decode import decode, valid
-from tests.support.lakes import Lake
+from tests.support.lakes import Lake, flight
 from tests.support.nights import stream
 
 AT = "2013-01-01T10:00:00Z"
@@ -186,3 +186,48 @@ def test_a_moment_ends_with_its_last_sign(lake: Lake) -> None:
         ("wrong_type", "placed_at"),
         "k",
     ]
+
+
+def test_bytes_are_looked_at_to_the_last(lake: Lake) -> None:
+    """Wherever in a document they stand: several are looked at together."""
+    odd = {
+        b"": "",
+        b"\\n": "\n",
+        b"\\u0041": "A",
+        b"\\\\u": "\\u",
+        "é".encode(): "é",
+        b"\xff": None,
+        b"\xc3": None,
+        b"\\ud800": None,
+    }
+    expected = [
+        (pad, found if found is None else "x" * pad + found + "x" * after, piece, after)
+        for pad in range(9)
+        for after in (0, 1, 9)
+        for piece, found in odd.items()
+    ]
+    values = [
+        order(key="KEY").replace(b"KEY", b"x" * pad + piece + b"x" * after)
+        for pad, _, piece, after in expected
+    ]
+    found = decoded(lake, values, "order.id")
+    assert found == [("malformed_json", None) if key is None else key for _, key, *_ in expected]
+
+
+def test_long_numbers_and_large_exponents_make_up_for_each_other(
+    make_lake: Callable[..., Lake], small: DataContract
+) -> None:
+    zeros = "0" * 900
+    numbers = {
+        f"1{zeros}e-900": 1.0,
+        f"0.{zeros[1:]}1e900": 1.0,
+        f"1{zeros}e-10240": 0.0,
+        f"0.{zeros}1e10240": ("wrong_type", "distance"),
+        f"1{zeros[:290]}e-290": 1.0,
+        "4.9e-324": 5e-324,
+        "1.7976931348623157e308": 1.7976931348623157e308,
+        "0.1000000000000000055511151231257827021181583404541015625": 0.1,
+    }
+    values = [flight(distance=1).replace(b'"distance": 1', f'"distance": {n}'.encode()) for n in numbers]
+    contract = replace(small, row_rules=())
+    assert decoded(make_lake(contract=contract), values, "distance") == list(numbers.values())

@@ -4,27 +4,17 @@ import com.fasterxml.jackson.core.util.BufferRecycler;
 import com.fasterxml.jackson.core.util.RecyclerPool;
 
 /**
- * The buffers of parsers, kept for the next document of a thread.
+ * The buffers of parsers and generators, kept for the next document of a thread.
  *
  * <p>Jackson's own pool keeps them by soft references, whose look-up takes a twentieth of a decode.
  */
-final class Buffers implements RecyclerPool<BufferRecycler> {
+final class Buffers extends RecyclerPool.ThreadLocalPoolBase<BufferRecycler> {
   private static final long serialVersionUID = 1L;
 
-  private static final ThreadLocal<BufferRecycler[]> KEPT =
-      ThreadLocal.withInitial(() -> new BufferRecycler[1]);
+  private static final ThreadLocal<BufferRecycler> KEPT = ThreadLocal.withInitial(BufferRecycler::new);
 
   @Override
   public BufferRecycler acquirePooled() {
-    BufferRecycler[] kept = KEPT.get();
-    BufferRecycler buffers = kept[0];
-    // A value that is copied while another one is read has buffers of its own.
-    kept[0] = null;
-    return buffers == null ? new BufferRecycler() : buffers;
-  }
-
-  @Override
-  public void releasePooled(BufferRecycler buffers) {
-    KEPT.get()[0] = buffers;
+    return KEPT.get();
   }
 }

@@ -10,6 +10,8 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 /** Single values. */
 final class Leaves {
+  private static final int FAST_DIGITS = 300;
+
   private Leaves() {}
 
   /** A text; any other value is taken as its JSON. */
@@ -125,7 +127,7 @@ final class Leaves {
       if (!parser.currentToken().isNumeric()) {
         return wrongToken(parser, faults);
       }
-      double value = isFloat ? parser.getFloatValue() : parser.getDoubleValue();
+      double value = value(parser);
       if (Double.isInfinite(value)) {
         wrongType(faults, Faults.Phase.TYPE, parser.getText());
       } else if (isKey()) {
@@ -140,6 +142,15 @@ final class Leaves {
         return (float) value;
       }
       return value;
+    }
+
+    private double value(JsonParser parser) throws IOException {
+      if (parser.getTextLength() > FAST_DIGITS) {
+        // The fast parser takes no exponent beyond 1024, which as many zeros may make up for.
+        String text = parser.getText();
+        return isFloat ? Float.parseFloat(text) : Double.parseDouble(text);
+      }
+      return isFloat ? parser.getFloatValue() : parser.getDoubleValue();
     }
   }
 

@@ -73,12 +73,14 @@ final class Nested {
 
     @SuppressWarnings("ReferenceEquality")
     private int position(String name, int number) {
-      int slot = Math.min(number, last.length - 1);
+      if (number >= last.length) {
+        return positions.getOrDefault(name, -1);
+      }
       // Other threads may read with this node: a field is one object, so it is whole.
-      Field field = last[slot];
+      Field field = last[number];
       if (field == null || field.name != name) {
         field = new Field(name, positions.getOrDefault(name, -1));
-        last[slot] = field;
+        last[number] = field;
       }
       return field.position;
     }

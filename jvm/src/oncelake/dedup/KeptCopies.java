@@ -1,11 +1,13 @@
 package oncelake.dedup;
 
 import java.util.Iterator;
-import org.apache.spark.api.java.JavaRDD;
 import org.apache.spark.api.java.function.FlatMapFunction;
+import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.SQLExecution;
 import org.apache.spark.sql.types.StructType;
 
 /**
@@ -33,10 +35,13 @@ public final class KeptCopies implements FlatMapFunction<Iterator<InternalRow>, 
    * @return the rows of these copies, in the order of the rows
    */
   public static Dataset<Row> of(Dataset<Row> rows, Terms terms) {
-    JavaRDD<InternalRow> sorted = rows.queryExecution().toRdd().toJavaRDD();
+    SparkSession spark = rows.sparkSession();
+    // With adaptive execution this runs the stages before the last one, which need the session's settings.
+    RDD<InternalRow> sorted =
+        SQLExecution.withSQLConfPropagated(spark, () -> rows.queryExecution().toRdd());
     KeptCopies kept = new KeptCopies(rows.schema(), terms);
-    return rows.sparkSession()
-        .internalCreateDataFrame(sorted.mapPartitions(kept).rdd(), rows.schema(), false);
+    RDD<InternalRow> found = sorted.toJavaRDD().mapPartitions(kept).rdd();
+    return spark.internalCreateDataFrame(found, rows.schema(), false);
   }
 
   @Override
