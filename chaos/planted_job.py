@@ -76,7 +76,12 @@ PATCHES: Final[Mapping[str, Patch]] = {
     "quarantine-drops": Patch(("pipelines.steps.speed.routed",), _without_broken),
     "corrections-dropped": Patch(("pipelines.publishing.micro_batch.corrections",), _added_alone),
     "winners-changed": Patch(
-        ("pipelines.records.dedup.order_columns", "pipelines.audit.recount.order_columns"), _by_offset_first
+        (
+            "pipelines.records.dedup.order_columns",
+            "pipelines.records.kept_copies.order_columns",
+            "pipelines.audit.recount.order_columns",
+        ),
+        _by_offset_first,
     ),
     # In the workers of Spark, which `chaos.planted_site` reaches, and here.
     "publish-repeats": Patch(("pipelines.publishing.slot_writer.what_to_do",), lambda *a, **b: "publish"),

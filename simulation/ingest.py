@@ -150,13 +150,18 @@ class ModelIngest:
     def last_offsets(
         self, came: Ingestion | None = None, partitions: Collection[int] | None = None
     ) -> Mapping[int, int]:
-        """Return the last offset of each partition in bronze, among the records that are looked at."""
+        """Return the last offset of each partition in bronze.
+
+        Args:
+            came: Only records that were ingested in this range; None for all.
+            partitions: Only these partitions; None for all.
+        """
         rows: list[Row] = self._look("bronze: last offsets", lambda: rows_of(self.world.bronze))
         return last_by_partition(
             [
                 row.record
                 for row in rows
-                if (came is None or came.has(row.ingested_at))
+                if (came is None or _is_within(came, row.ingested_at))
                 and (partitions is None or row.record.partition in partitions)
             ]
         )
@@ -292,6 +297,11 @@ def reset_note(state: ModelIngest) -> dict[str, Any]:
     with suppress(SourceError):
         read = dict(passed(state, state.require_fit()))
     return {BEGIN: "bronze", **replace(noted, began=began, passed=read).entries()}
+
+
+def _is_within(came: Ingestion, moment: datetime) -> bool:
+    is_in_time = came.until is None or moment <= came.until
+    return moment >= came.since and is_in_time and (came.after is None or moment > came.after)
 
 
 def _stream_commit(commit: Any) -> StreamCommit:

@@ -175,8 +175,8 @@ def _recurring(contract: DataContract, examples: int) -> list[Column]:
 def _winning(events: DataFrame, contract: DataContract, span: Span) -> DataFrame:
     """Return the winning records, with `_conflict`: whether the copies differ.
 
-    Where a key has but one day, they are found by other means than the rebuild's, so that a fault of
-    either is seen.
+    Other code than the rebuild's (`pipelines.records.kept_copies`) finds them, so that a fault of either is
+    seen: an aggregate if the event time is in the key, Spark's windows if it is not.
     """
     if contract.event_time not in contract.key:
         copies = neighbours(contract, span.horizon)

@@ -38,30 +38,41 @@ def last_by_partition(records: DataFrame) -> dict[int, int]:
 
 @dataclass(frozen=True)
 class Ingestion:
-    """Which records of bronze are looked at, by `_ingested_at`.
+    """A range of the times at which records of bronze were ingested (`_ingested_at`).
 
     Attributes:
-        since: From this moment on.
-        until: Up to this moment.
-        after: Later than this moment.
+        since: The first time of the range.
+        until: The last time of the range; None if it has no end.
+        after: Only records that were ingested later than this; None for no such limit. Not with `until`.
     """
 
     since: datetime
     until: datetime | None = None
     after: datetime | None = None
 
-    def has(self, moment: datetime) -> bool:
-        """Return whether records of a moment are looked at."""
-        is_in_time = self.until is None or moment <= self.until
-        return moment >= self.since and is_in_time and (self.after is None or moment > self.after)
+    def __post_init__(self) -> None:
+        if self.until is not None and self.after is not None:
+            raise ValueError("expected until or after, got both")
+
+    @property
+    def sides(self) -> set[bool]:
+        """Which sides of the boundary are in it: False for up to it, True for later."""
+        if self.until is not None:
+            return {False}
+        return {True} if self.after is not None else {False, True}
 
 
 class RecentOffsets:
-    """The last offsets of what came since a moment, read once for those who divide it at the same moment."""
+    """The last offsets of recent records, kept between the questions of one start of ingest.
+
+    A start asks for the records since a time: first those up to a boundary, then those after it, then all of
+    them. One aggregation, by partition and by side of the boundary, answers all three. Bronze is read again
+    if it has changed, or if `since` or the boundary is another.
+    """
 
     def __init__(self) -> None:
-        self._read_for: object = None
-        self._divided_at: datetime | None = None
+        self._source: tuple[tuple[str, int, int], datetime] | None = None
+        self._boundary: datetime | None = None
         self._last: Mapping[tuple[int, bool], int] = {}
 
     def last_by_partition(self, pipeline: Pipeline, came: Ingestion) -> dict[int, int]:
@@ -69,25 +80,27 @@ class RecentOffsets:
 
         Args:
             pipeline: The pipeline.
-            came: Which records count; not both until a moment and after one.
+            came: Which records count.
         """
         snapshot = newest_snapshot(pipeline.spark, pipeline.table("bronze"))
-        of_bronze = snapshot.metadata().id(), int(snapshot.version()), int(snapshot.timestamp())
-        at = came.until or came.after
-        if self._read_for != (of_bronze, came.since) or at not in (None, self._divided_at):
-            self._last = _last_divided(pipeline, came.since, at)
-            self._read_for, self._divided_at = (of_bronze, came.since), at
-        asked = {True} if came.after else {False} if came.until else {True, False}
+        # A table that was made anew, or put back, can come to the same version with other records.
+        bronze_state = str(snapshot.metadata().id()), int(snapshot.version()), int(snapshot.timestamp())
+        source, boundary = (bronze_state, came.since), came.until or came.after
+        if self._source != source or boundary not in (None, self._boundary):
+            self._last = _last_by_side(pipeline, came.since, boundary)
+            self._source, self._boundary = source, boundary
         found: dict[int, int] = {}
         for (partition, is_later), last in self._last.items():
-            if is_later in asked:
+            if is_later in came.sides:
                 found[partition] = max(last, found.get(partition, last))
         return found
 
 
-def _last_divided(pipeline: Pipeline, since: datetime, at: datetime | None) -> dict[tuple[int, bool], int]:
+def _last_by_side(
+    pipeline: Pipeline, since: datetime, boundary: datetime | None
+) -> dict[tuple[int, bool], int]:
     ingested = F.col("_ingested_at")
-    is_later = F.lit(False) if at is None else ingested > F.lit(at)
+    is_later = F.lit(False) if boundary is None else ingested > F.lit(boundary)
     records = bronze_of_topic(pipeline).where(ingested >= F.lit(since))
     last = records.groupBy("_partition", is_later.alias("is_later")).agg(F.max("_offset").alias("last"))
     return {(row["_partition"], row["is_later"]): row["last"] for row in small_rows(last)}

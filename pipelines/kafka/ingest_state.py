@@ -99,7 +99,12 @@ class IngestState(Protocol):
     def last_offsets(
         self, came: Ingestion | None = None, partitions: Collection[int] | None = None
     ) -> Mapping[int, int]:
-        """Return the last offset of each partition in bronze, among the records that are looked at."""
+        """Return the last offset of each partition in bronze.
+
+        Args:
+            came: Only records that were ingested in this range; None for all.
+            partitions: Only these partitions; None for all.
+        """
 
     def held(self) -> Mapping[int, range]:
         """Return the first to the last offset of each partition in bronze."""
@@ -184,7 +189,12 @@ class SparkIngestState:
     def last_offsets(
         self, came: Ingestion | None = None, partitions: Collection[int] | None = None
     ) -> Mapping[int, int]:
-        """Return the last offset of each partition in bronze, among the records that are looked at."""
+        """Return the last offset of each partition in bronze.
+
+        Args:
+            came: Only records that were ingested in this range; None for all.
+            partitions: Only these partitions; None for all.
+        """
         if came is not None:
             found = self._recent.last_by_partition(self.pipeline, came)
             return {n: last for n, last in found.items() if partitions is None or n in partitions}

@@ -17,8 +17,9 @@ from pipelines.records.kept_copies import kept_copies
 from pipelines.session_settings import session_settings
 from pipelines.spark.pipeline import Pipeline
 
-# A task then writes the rows of a day as they come. Else they would be sorted by day alone, which may mix up
-# what is in order by key. Spark begins to sort when as many files are open.
+# A task of a rebuild of one day then writes its rows as they come, in the order of the key. By default Spark
+# first sorts them by day, which takes time and, if it spills, breaks that order. It sorts the remaining rows
+# once as many files are open as the value says. A task has one file open, so 2 is the least that avoids it.
 _UNSORTED: Final = {"spark.sql.maxConcurrentOutputFileWriters": "2"}
 
 

@@ -80,7 +80,7 @@ def decode(
 
 
 def _day_of(local_time: str) -> str:
-    """Return SQL for the day of a timestamp; `to_date` goes by way of five objects for each."""
+    """Return SQL for the UTC day of a timestamp; `to_date` does the same by five objects for each row."""
     micros = f"unix_micros({local_time})"
     return f"date_from_unix_date(CAST(({micros} - pmod({micros}, {_DAY_US})) div {_DAY_US} AS INT))"
 

@@ -63,18 +63,6 @@ def clustered(rows: DataFrame, contract: DataContract, records: int) -> DataFram
     return with_key_columns(rows, contract).repartition(partitions, *contract.key_names)
 
 
-def in_key_order(rows: DataFrame, contract: DataContract) -> DataFrame:
-    """Return the rows, those of each partition sorted by key and day, the best copy of each first.
-
-    Args:
-        rows: A frame made by `clustered`, with the columns of `order_columns` and `_event_date`.
-        contract: Names the key and the policy.
-    """
-    order = map(F.col, order_columns(contract))
-    best_first = (column.asc() if winner_is_minimum(contract) else column.desc() for column in order)
-    return rows.sortWithinPartitions(*contract.key_names, EVENT_DATE, *best_first)
-
-
 def first_within_watermark(routes: DataFrame, contract: DataContract, delay: timedelta) -> DataFrame:
     """Return the first copy of each key that the stream sees, for as long as the watermark keeps its state.
 
@@ -165,6 +153,9 @@ def winners_on_known_days(
 
 def kept_copies_sql(copies: str, contract: DataContract, horizon: int) -> str:
     """Return SQL for the copies of a key that are kept.
+
+    `oncelake.dedup.Choice` has the same rule in Java, for the rebuild. Change both; `test_kept_copies.py`
+    compares them.
 
     Args:
         copies: SQL for an array of structs that begin with what `order_columns` names, and have `day int` (as

@@ -15,8 +15,10 @@ from pyspark.sql.types import DataType, DoubleType, FloatType, StringType, Struc
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.custom_properties import Policy
 from pipelines.contracts.rules import RowRule
+from pipelines.delta.fenced_commits import replace_days_fenced
 from pipelines.errors import AuditFailed, ConfigError
 from pipelines.fault_points import Point, armed
+from pipelines.nightly import rebuild
 from pipelines.nightly.verdicts import NightCounts, NightFailed, NightResult
 from pipelines.records.decode import decode, valid
 from pipelines.records.dedup import winners
@@ -183,6 +185,22 @@ def test_files_of_a_day_are_in_the_order_of_the_key(
     read = [pq.ParquetFile(file).read(["flight"])["flight"].to_pylist() for file in files]
     assert sorted(number for file in read for number in file) == sorted(numbers)
     assert all(file == sorted(file) for file in read)
+
+
+def test_the_rows_of_one_day_are_written_without_a_further_sort(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A sort by day breaks the order of the key only if it spills, which few rows never do.
+    limits = list[str | None]()
+
+    def recorded(*given: Any) -> int:
+        limits.append(lake.spark.conf.get("spark.sql.maxConcurrentOutputFileWriters"))
+        return replace_days_fenced(*given)
+
+    monkeypatch.setattr(rebuild, "replace_days_fenced", recorded)
+    lake.ingest([on(1, 1)])
+    run(lake, ONE)
+    assert limits == ["2"]
 
 
 @pytest.mark.thorough

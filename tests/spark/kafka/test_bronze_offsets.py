@@ -16,8 +16,8 @@ def test_recent_offsets_are_read_once_for_each_state_of_bronze(
     make_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake, recent, reads = make_lake(), RecentOffsets(), list[Pipeline]()
-    for offset in range(3):
-        lake.ingest([Record(flight(), partition=n, offset=10 * offset) for n in range(offset + 1)])
+    for number in range(3):
+        lake.ingest([Record(flight(), partition=n, offset=10 * number) for n in range(number + 1)])
     moments = lake.table("bronze").select("_ingested_at").distinct().collect()
     first, second, third = sorted(row[0].astimezone() for row in moments)
 

@@ -188,8 +188,8 @@ def test_a_moment_ends_with_its_last_sign(lake: Lake) -> None:
     ]
 
 
-def test_bytes_are_looked_at_to_the_last(lake: Lake) -> None:
-    """Wherever in a document they stand: several are looked at together."""
+def test_a_byte_is_judged_wherever_it_stands(lake: Lake) -> None:
+    """The decoder looks at eight bytes at a time: pieces stand at each place of a word, and behind it."""
     odd = {
         b"": "",
         b"\\n": "\n",

@@ -39,7 +39,7 @@ final class JsonText {
         return false;
       }
     }
-    // Most documents have neither, and one look tells.
+    // Most documents are ASCII without a backslash, and need no further check.
     if (isPlain(bytes)) {
       return true;
     }
@@ -64,14 +64,14 @@ final class JsonText {
 
   /** Whether bytes are ASCII without a backslash. */
   private static boolean isPlain(byte[] bytes) {
-    // Eight bytes at once. The highest bit of each tells: of a byte that is no ASCII it is set, and of one that
-    // is zero once the backslashes are taken away, the subtraction sets it.
+    // Eight bytes at a time; a highest bit that is set marks a byte that was looked for. In `word` it is set for a
+    // byte that is not ASCII. XOR makes a backslash 0, and (x - ONES) & ~x sets the highest bit if a byte is 0.
     int words = bytes.length & -Long.BYTES;
     long found = 0;
     for (int at = 0; at < words; at += Long.BYTES) {
       long word = (long) WORDS.get(bytes, at);
-      long other = word ^ BACKSLASHES;
-      found |= word | other - ONES & ~other;
+      long zeroIfBackslash = word ^ BACKSLASHES;
+      found |= word | ((zeroIfBackslash - ONES) & ~zeroIfBackslash);
     }
     boolean isPlain = (found & HIGHEST) == 0;
     for (int at = words; at < bytes.length; at++) {

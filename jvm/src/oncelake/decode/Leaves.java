@@ -10,7 +10,12 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 /** Single values. */
 final class Leaves {
-  private static final int FAST_DIGITS = 300;
+  /**
+   * The longest text of a number that the fast parser reads, in characters. Once an exponent is 1024 or more it
+   * drops the digits that follow. In a text of up to 300 characters that changes nothing: the number is 0 or too
+   * large for a double with either exponent. In a longer one, more zeros could make up for the exponent.
+   */
+  private static final int LONGEST_FAST = 300;
 
   private Leaves() {}
 
@@ -127,7 +132,7 @@ final class Leaves {
       if (!parser.currentToken().isNumeric()) {
         return wrongToken(parser, faults);
       }
-      double value = value(parser);
+      double value = number(parser);
       if (Double.isInfinite(value)) {
         wrongType(faults, Faults.Phase.TYPE, parser.getText());
       } else if (isKey()) {
@@ -144,9 +149,8 @@ final class Leaves {
       return value;
     }
 
-    private double value(JsonParser parser) throws IOException {
-      if (parser.getTextLength() > FAST_DIGITS) {
-        // The fast parser takes no exponent beyond 1024, which as many zeros may make up for.
+    private double number(JsonParser parser) throws IOException {
+      if (parser.getTextLength() > LONGEST_FAST) {
         String text = parser.getText();
         return isFloat ? Float.parseFloat(text) : Double.parseDouble(text);
       }

@@ -16,7 +16,8 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 /** Objects, arrays and maps. */
 final class Nested {
-  private static final int FURTHER_FIELDS = 16;
+  /** How many fields beyond those of the contract a node remembers. */
+  private static final int MOST_UNKNOWN_FIELDS = 16;
 
   private Nested() {}
 
@@ -27,10 +28,10 @@ final class Nested {
     private final boolean isRoot;
 
     /**
-     * The fields of the last object, in its order: most objects have the same, and the parser gives one object
-     * for a name.
+     * The fields of the last object, by their place in it. Most objects have the same fields in the same order, so
+     * that one comparison takes the place of a look-up by name.
      */
-    private final Field[] last;
+    private final Field[] previous;
 
     /** A name, and the position of its field; -1 if the contract has none. */
     private record Field(String name, int position) {}
@@ -39,7 +40,7 @@ final class Nested {
       super(at);
       this.fields = fields.toArray(Node[]::new);
       this.isRoot = isRoot;
-      this.last = new Field[names.size() + FURTHER_FIELDS];
+      this.previous = new Field[names.size() + MOST_UNKNOWN_FIELDS];
       for (int position = 0; position < names.size(); position++) {
         positions.put(names.get(position), position);
       }
@@ -52,9 +53,9 @@ final class Nested {
         return null;
       }
       Object[] values = new Object[fields.length];
-      int number = 0;
+      int placeInObject = 0;
       while (parser.nextToken() != JsonToken.END_OBJECT) {
-        int position = position(parser.currentName(), number++);
+        int position = position(parser.currentName(), placeInObject++);
         parser.nextToken();
         if (position < 0) {
           parser.skipChildren();
@@ -71,16 +72,18 @@ final class Nested {
       return new GenericInternalRow(values);
     }
 
+    /** The position in the contract of the field at a place of the object; -1 if the contract has none. */
     @SuppressWarnings("ReferenceEquality")
-    private int position(String name, int number) {
-      if (number >= last.length) {
+    private int position(String name, int placeInObject) {
+      if (placeInObject >= previous.length) {
         return positions.getOrDefault(name, -1);
       }
-      // Other threads may read with this node: a field is one object, so it is whole.
-      Field field = last[number];
+      // Threads share this array without a lock: a Field never changes, so each thread sees a whole one.
+      Field field = previous[placeInObject];
+      // The parser mostly gives the same String for the same name. If not, the name is looked up.
       if (field == null || field.name != name) {
         field = new Field(name, positions.getOrDefault(name, -1));
-        last[number] = field;
+        previous[placeInObject] = field;
       }
       return field.position;
     }

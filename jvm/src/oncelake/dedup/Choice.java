@@ -17,7 +17,10 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.math.Ordering;
 
-/** Which copies of a key are kept: the best, then the best of those beyond the horizon of it, and so on. */
+/**
+ * Chooses the copies of a key that are kept: the best one, then the best of those beyond the horizon of all that
+ * are kept, and so on. The same rule as {@code kept_copies_sql} in {@code pipelines/records/dedup.py}.
+ */
 final class Choice {
   private final Ordering<InternalRow> byKey;
   private final Ordering<InternalRow> byOrder;
@@ -32,7 +35,7 @@ final class Choice {
     this.leastWins = terms.leastWins();
     this.day = columns.fieldIndex(terms.day());
     this.horizon = terms.horizon();
-    this.knownDays = terms.knownDays() == null ? null : new HashSet<>(terms.knownDays());
+    this.knownDays = new HashSet<>(terms.knownDays());
   }
 
   boolean isSameKey(InternalRow one, InternalRow other) {
@@ -62,7 +65,7 @@ final class Choice {
       if (isNear(at, kept)) {
         continue;
       }
-      // A better copy may be on a day that is not known, or it hangs on one that may be kept.
+      // Undecided: a better copy may lie on a day that is not known, or a better one nearby is itself undecided.
       (isOnEdge(at) || isNear(at, undecided) ? undecided : kept).add(at);
     }
     kept.addAll(undecided);
@@ -74,9 +77,6 @@ final class Choice {
   }
 
   private boolean isOnEdge(int at) {
-    if (knownDays == null) {
-      return false;
-    }
     for (int near = at - horizon; near <= at + horizon; near++) {
       if (!knownDays.contains(near)) {
         return true;

@@ -11,7 +11,7 @@ import java.util.List;
  * @param order the columns by which copies are compared, the most significant first
  * @param leastWins whether the best copy is the least by these columns; else it is the greatest
  * @param horizon over how many neighbouring days, each way, copies of a key are one event
- * @param knownDays the days of which all records are there, as days since 1970; null if all records are
+ * @param knownDays the days of which all records are there, as days since 1970
  */
 public record Terms(
     List<String> key,
