@@ -121,7 +121,8 @@ def has_left_figures(watched: Watched) -> None:
     assert (first.number, first.records) == (0, 21)
     assert first.seconds > first.phases["write"] > 0
     assert first.state
-    assert first.state.seconds > 0
+    # Spark counts whole milliseconds, of which 21 records may need none.
+    assert (first.state.memory_bytes > 0, first.state.seconds >= 0) == (True, True)
     assert first.tasks
     assert (first.tasks.tasks > 0, first.tasks.failed, first.tasks.run_s > 0) == (True, 0, True)
     # Tasks that decode hand their rows on to those that deduplicate and write.
@@ -129,7 +130,7 @@ def has_left_figures(watched: Watched) -> None:
     assert {*first.parts} == {"commit", "quarantine"}
     divided = phases_of(first, "speed")
     assert min(divided.values()) >= 0
-    assert min(divided[each] for each in ("decode", "state", "quarantine", "commit")) > 0
+    assert min(divided[each] for each in ("decode", "quarantine", "commit")) > 0
     assert sum(divided.values()) == pytest.approx(sum(first.phases.values()))
     assert {*kept_run(watched.lake.pipeline).batches[0].parts} == {"commit"}
 
