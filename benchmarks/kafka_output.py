@@ -8,13 +8,15 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from pyspark.sql import Row
+from pyspark.sql import DataFrame, DataFrameReader, Row
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import DataStreamReader
 
 from benchmarks.events import PARTITIONS
 from benchmarks.given import Work, WrongResult
 from pipelines.config.publish import PublishConfig
+from pipelines.publishing.headers import Header
 from pipelines.publishing.kafka_records import messages
-from pipelines.publishing.slot_writer import Header
 from pipelines.steps.publish import publish
 
 _BY_SPARK: Final = "sent-by-spark"
@@ -44,10 +46,7 @@ def make_topics(work: Work) -> None:
 
 def send_by_spark(work: Work) -> None:
     """As many would: the same messages, with Spark's sink and its defaults but for compression."""
-    rows = messages(
-        work.pipeline.spark.readStream.format("delta").load(work.pipeline.table("speed")),
-        work.pipeline.contract,
-    )
+    rows = _messages(work, work.pipeline.spark.readStream)
     writer = rows.writeStream.format("kafka").option("topic", _of(work, _BY_SPARK)).trigger(availableNow=True)
     writer = writer.option("kafka.bootstrap.servers", work.pipeline.config.kafka.bootstrap_servers)
     writer = writer.option("kafka.compression.type", "lz4")
@@ -56,11 +55,18 @@ def send_by_spark(work: Work) -> None:
     ).start().awaitTermination()
 
 
+def _messages(work: Work, reader: DataFrameReader | DataStreamReader) -> DataFrame:
+    """Return the messages of the speed layer as Spark's own sink takes them."""
+    rows = messages(reader.format("delta").load(work.pipeline.table("speed")), work.pipeline.contract)
+    names = rows.select("headers.*").columns
+    values = {name: F.col("headers").getField(name).cast("string").cast("binary") for name in names}
+    pairs = (F.struct(F.lit(name).alias("key"), value.alias("value")) for name, value in values.items())
+    return rows.withColumn("headers", F.array(*pairs))
+
+
 def send_by_rows(work: Work) -> None:
     """Return same messages by `rdd.foreachPartition`, with a producer for each task and no transactions."""
-    rows = messages(
-        work.pipeline.spark.read.format("delta").load(work.pipeline.table("speed")), work.pipeline.contract
-    )
+    rows = _messages(work, work.pipeline.spark.read)
     rows.rdd.foreachPartition(
         partial(_send, work.pipeline.config.kafka.bootstrap_servers, _of(work, _BY_ROWS))
     )

@@ -38,23 +38,23 @@ def messages(
 
     Returns:
         `key binary`: the dedup key as a JSON object, its parts in the contract's order; `value binary`: the
-        contract's columns as a JSON object that the contract accepts, nulls included, or in Avro; `headers`:
-        `oncelake.topic`, `oncelake.partition` and `oncelake.offset`, where the record came from, as text; and
-        `oncelake.correction` for one that corrects: `added`, `changed` or `removed`.
+        contract's columns as a JSON object that the contract accepts, nulls included, or in Avro; `headers`
+        by name (`pipelines.publishing.headers`): `oncelake.topic`, `oncelake.partition` and
+        `oncelake.offset`, where the record came from; and, for one that corrects, `oncelake.correction`:
+        `added`, `changed` or `removed`.
     """
     parts = [F.expr(name(path)).alias(path) for path in contract.key]
     columns = [F.expr(name(field.name)) for field in contract.schema]
-    event, headers = F.struct(*columns), F.array(*map(_header, _COORDINATES))
+    event, headers = F.struct(*columns), [_header(column) for column in _COORDINATES]
     value = avro.of(event) if avro else F.to_json(event, _JSON).cast("binary")
     if CORRECTION in rows.columns:
         kind = F.col(CORRECTION)
-        headers = F.when(kind.isNull(), headers).otherwise(F.array_append(headers, _header("correction")))
+        headers.append(_header("correction"))
         if retraction == "tombstone":
             value = F.when(kind.isNull() | (kind != "removed"), value)
     key = F.to_json(F.struct(*parts), _JSON).cast("binary")
-    return rows.select(key.alias("key"), value.alias("value"), headers.alias("headers"))
+    return rows.select(key.alias("key"), value.alias("value"), F.struct(*headers).alias("headers"))
 
 
 def _header(column: str) -> Column:
-    value = F.col(f"_{column}").cast("string").cast("binary")
-    return F.struct(F.lit(f"{HEADER}{column}").alias("key"), value.alias("value"))
+    return F.col(f"_{column}").alias(f"{HEADER}{column}")

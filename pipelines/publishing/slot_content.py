@@ -10,6 +10,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.publishing.headers import hashed
 from pipelines.publishing.slots import ContentError, SlotProgress
 
 COUNTED: Final = "slot int, rows bigint, digest string"
@@ -26,10 +27,12 @@ def with_hashes(rows: DataFrame, identity: Collection[str]) -> DataFrame:
         rows: With `key` and `value`.
         identity: The columns that distinguish rows; those that are not there do not.
     """
-    columns = [F.col(name) for name in rows.columns if name in identity]
     # A hash ignores nulls, so whether a row has a value is hashed by itself.
-    hashed = [F.col("value").isNull(), *columns]
-    hashes = (F.xxhash64(F.lit(number), *hashed).alias(name) for number, name in enumerate(_HASHES))
+    columns = [F.col("value").isNull()]
+    for name in rows.columns:
+        if name in identity:
+            columns += hashed(rows) if name == "headers" else [F.col(name)]
+    hashes = (F.xxhash64(F.lit(number), *columns).alias(name) for number, name in enumerate(_HASHES))
     return rows.select("*", *hashes)
 
 

@@ -12,15 +12,15 @@ would end the producer's next transaction (KIP-890). A producer that has only on
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice, repeat
-from typing import Any, Final
+from itertools import repeat
+from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from confluent_kafka import KafkaException, TopicPartition
 from pyspark import TaskContext
 
 from pipelines.fault_points import Point, reach
+from pipelines.publishing.headers import Header, headers_of
 from pipelines.publishing.progress_records import recorded_progress
 from pipelines.publishing.slot_content import ContentCounter, refuse_other_rows
 from pipelines.publishing.slots import (
@@ -42,8 +42,6 @@ _ANY: Final = -1
 _COMMIT_TRIES: Final = 2
 # A task that fails ends soon, whatever the cluster does.
 _ABORT_S: Final = 5.0
-
-Header = tuple[str, str | bytes | None]
 
 
 @dataclass(frozen=True)
@@ -241,28 +239,13 @@ def _produce(batches: Iterator[pa.RecordBatch], producer: SlotProducer, topic: s
         if "partition" in batch.schema.names:
             partitions = batch.column("partition").fill_null(_ANY).to_pylist()
         for key, value, partition, pairs in zip(keys, values, partitions, headers, strict=False):
-            _send(producer, topic=topic, value=value, key=key, partition=partition, headers=pairs)
+            # In place: a call for each row would be a tenth of its cost.
+            while True:
+                try:
+                    producer.produce(topic, value, key, partition, headers=pairs)
+                    break
+                except BufferError:
+                    # The queue is full: what the broker has taken makes room.
+                    producer.poll(0.1)
         reach(Point.ROWS_PRODUCED)
         producer.poll(0)
-
-
-def headers_of(column: pa.ListArray) -> Iterator[list[Header]]:
-    """Yield the headers of each row, made of whole columns: an object for each would take most of the time.
-
-    Args:
-        column: `list<struct<key: string, value: binary>>`; a row without a list has none.
-    """
-    flat = column.flatten()
-    pairs = zip(flat.field("key").to_pylist(), flat.field("value").to_pylist(), strict=True)
-    for length in pc.list_value_length(column).fill_null(0).to_pylist():
-        yield list(islice(pairs, length))
-
-
-def _send(producer: SlotProducer, **record: Any) -> None:
-    while True:
-        try:
-            producer.produce(**record)
-            return
-        except BufferError:
-            # The queue is full: what the broker has taken makes room.
-            producer.poll(0.1)

@@ -15,13 +15,14 @@ from pyspark.sql import functions as F
 
 from pipelines.delta.io import small_rows
 from pipelines.errors import SourceError
+from pipelines.publishing.headers import LISTED, listed
 from pipelines.publishing.partition_records import Stalled, records_until
 from pipelines.publishing.slots import SlotProgress
 from pipelines.publishing.transactional_sink import TransactionalSink, in_slots
 
 _ROWS: Final = 5
 """How many rows of a slot are looked for: a transaction has all or none of them."""
-_SAMPLE: Final = "slot int, key binary, value binary, headers array<struct<key: string, value: binary>>"
+_SAMPLE: Final = f"slot int, key binary, value binary, headers {LISTED}"
 _CLOCKS_DIFFER: Final = timedelta(hours=1)
 _LOST: Final = "the cluster has lost the progress of a micro-batch that was begun"
 
@@ -47,13 +48,12 @@ def published_slots(
         KafkaException: The cluster does not answer, or refuses.
     """
     placed = in_slots(rows, sink, done.partitions)
-    if "headers" not in placed.columns:
-        placed = placed.withColumn("headers", F.lit(None).cast("array<struct<key: string, value: binary>>"))
-    sample = placed.select("key", "value", "headers").mapInArrow(_first_rows, _SAMPLE)
+    headers = listed(placed) if "headers" in placed.columns else F.lit(None).cast(LISTED)
+    sample = placed.select("key", "value", headers.alias("headers")).mapInArrow(_first_rows, _SAMPLE)
     slot_by_row: dict[Row, int] = {}
     for row in small_rows(sample.where(F.col("slot").isin(*slots))):
-        headers = tuple((pair["key"], pair["value"]) for pair in row["headers"] or ())
-        slot_by_row[_known_by(sink, row["key"], row["value"], headers)] = row["slot"]
+        pairs = tuple((pair["key"], pair["value"]) for pair in row["headers"] or ())
+        slot_by_row[_known_by(sink, row["key"], row["value"], pairs)] = row["slot"]
     published_rows = _published_rows(
         sink, slot_by_row, begun_ms - _CLOCKS_DIFFER // timedelta(milliseconds=1)
     )

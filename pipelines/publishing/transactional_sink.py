@@ -11,12 +11,13 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final, Protocol
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.config.publish import PROGRESS_TOPIC
 from pipelines.delta.io import small_rows
 from pipelines.fault_points import Point, reach
+from pipelines.publishing.headers import normalized
 from pipelines.publishing.progress_reader import progress
 from pipelines.publishing.slot_content import (
     COUNTED,
@@ -33,7 +34,6 @@ from pipelines.spark.streams import query_of
 
 _PARTITION: Final = "oncelake_kafka_partition"
 _PARTITION_CLASS: Final = "oncelake.publish.KafkaPartition"
-_OPTIONAL: Final = {"headers": "array<struct<key: string, value: binary>>", "partition": "int"}
 
 
 @dataclass(frozen=True)
@@ -173,9 +173,9 @@ class Publisher:
 
         Args:
             rows: `key` and `value` as binary or text, and optionally `headers`
-                (`array<struct<key: string, value: binary>>`) and `partition int`. When the micro-batch is
-                tried again they must be the same, in any order: the source must be replayable, and the way
-                here deterministic.
+                (see `pipelines.publishing.headers`) and `partition int`. When the micro-batch is tried again
+                they must be the same, in any order: the source must be replayable, and the way here
+                deterministic.
             batch: Its number.
             parts: How many transactions of each slot it is divided into, one after the other. One that was
                 begun is finished in as many as it was begun with.
@@ -385,8 +385,7 @@ def in_slots(rows: DataFrame, sink: TransactionalSink, partitions: int) -> DataF
         `key binary, value binary` and, if `rows` has them, `headers`; `partition`, where it is known; and
         what `ContentCounter` sums up.
     """
-    more = [F.col(name).cast(kind).alias(name) for name, kind in _OPTIONAL.items() if name in rows.columns]
-    plain = rows.select(F.col("key").cast("binary"), F.col("value").cast("binary"), *more)
+    plain = rows.select(F.col("key").cast("binary"), F.col("value").cast("binary"), *_optional(rows))
     # All is computed before the shuffle: Spark makes no task of what comes after an empty one.
     plain, who = with_hashes(plain, sink.identity), F.coalesce("key", "value")
     if not partitions:
@@ -397,3 +396,10 @@ def in_slots(rows: DataFrame, sink: TransactionalSink, partitions: int) -> DataF
     partition = F.coalesce("partition", by_key) if "partition" in plain.columns else by_key
     placed = plain.withColumn("partition", partition)
     return placed.repartitionById(sink.slots, F.pmod("partition", F.lit(sink.slots)))
+
+
+def _optional(rows: DataFrame) -> list[Column]:
+    """Return the columns that rows may have, if they have them."""
+    headers = [normalized(rows).alias("headers")] if "headers" in rows.columns else []
+    partition = [F.col("partition").cast("int")] if "partition" in rows.columns else []
+    return headers + partition

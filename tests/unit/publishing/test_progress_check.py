@@ -2,7 +2,6 @@
 
 from dataclasses import asdict, replace
 
-import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition
 
@@ -10,7 +9,6 @@ from pipelines.errors import SourceError
 from pipelines.publishing.progress_check import fits_in, reconcile_with_checkpoint
 from pipelines.publishing.progress_gap import progress_gap
 from pipelines.publishing.progress_refusals import refuse_other_partitions, refuse_other_progress
-from pipelines.publishing.slot_writer import headers_of
 from pipelines.publishing.slots import ProgressError, SlotProgress, Written, what_to_do
 from pipelines.publishing.topic_lookup import Row, slots_with_all
 from pipelines.publishing.transactional_sink import TransactionalSink
@@ -348,11 +346,3 @@ def test_a_topic_of_which_nobody_knows_how_many_partitions_it_had_is_taken_as_it
         SourceError, match=r"'events': found 5 partitions, expected the 4 .*accept-partitions"
     ):
         refuse_other_partitions(SINK, 4, 5)
-
-
-def test_each_row_gets_its_own_headers_also_in_a_part_of_a_batch() -> None:
-    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    pair = {"key": "a", "value": b"1"}
-    column = pa.array([[pair, {"key": "b", "value": None}], None, [], [pair]], kind)
-    assert list(headers_of(column)) == [[("a", b"1"), ("b", None)], [], [], [("a", b"1")]]
-    assert list(headers_of(column.slice(1, 3))) == [[], [], [("a", b"1")]]
