@@ -18,6 +18,7 @@ from chaos.cluster import Denied
 from chaos.effects import Effect
 from chaos.journal import Injected
 from chaos.proxy import Link
+from chaos.reading import output_topic
 from chaos.schedule import QUERIES, Kind
 from chaos.state_faults import RestoreCheckpoint, RestoreTable, SecondCopy, Tear, TearCommit
 from chaos.supervisor import names_of
@@ -175,7 +176,7 @@ class Deny(Outside):
         """Take it away."""
         pipeline = self.fault.target
         operation, _, what = self.fault.detail.partition(" of ")
-        name = {"the topic": pipeline, "the output topic": f"{pipeline}-events"}.get(what)
+        name = {"the topic": pipeline, "the output topic": output_topic(pipeline)}.get(what)
         self.world.cluster.deny(Denied(operation, name or "oncelake.", is_transactional_id=name is None))
 
     def end(self) -> None:

@@ -74,23 +74,22 @@ class Truth:
         return found
 
 
-Rule = Callable[[Lake, Truth, int], Iterator[str]]
+Rule = Callable[[Lake, Truth], Iterator[str]]
 
 
-def violations(lake: Lake, repeats: int = 0, values: Values = JSON) -> list[Violation]:
+def violations(lake: Lake, values: Values = JSON) -> list[Violation]:
     """Hold a lake against what the topic holds.
 
     Args:
         lake: what was read when the dust had settled.
-        repeats: how often publishing was started again from the beginning, which sends events once more.
         values: what the values of records say.
     """
     truth = Truth(lake.source, values)
-    found = ((name, list(rule(lake, truth, repeats))) for name, rule in RULES.items())
+    found = ((name, list(rule(lake, truth))) for name, rule in RULES.items())
     return [Violation(name, len(broken), tuple(broken[:_EXAMPLES])) for name, broken in found if broken]
 
 
-def acknowledged_are_kept(lake: Lake, truth: Truth, repeats: int) -> Iterator[str]:
+def acknowledged_are_kept(lake: Lake, truth: Truth) -> Iterator[str]:
     """Yield records that the cluster has acknowledged and does not have."""
     for sent in lake.acknowledged:
         record = truth.records.get(sent.place)
@@ -107,7 +106,7 @@ def sends_in_the_topic_twice(lake: Lake) -> int:
     return sum(count > 1 for count in Counter(record.number for record in lake.source).values())
 
 
-def bronze_is_the_topic(lake: Lake, truth: Truth, repeats: int) -> Iterator[str]:
+def bronze_is_the_topic(lake: Lake, truth: Truth) -> Iterator[str]:
     """Yield records that bronze lacks, has twice, has otherwise, or that no producer sent."""
     yield from _more_than(1, (row.place for row in lake.bronze), "record")
     rows = {row.place: row for row in lake.bronze}
@@ -120,7 +119,7 @@ def bronze_is_the_topic(lake: Lake, truth: Truth, repeats: int) -> Iterator[str]
     yield from (f"record {place} was never sent" for place in rows.keys() - truth.records.keys())
 
 
-def quarantine_is_what_is_broken(lake: Lake, truth: Truth, repeats: int) -> Iterator[str]:
+def quarantine_is_what_is_broken(lake: Lake, truth: Truth) -> Iterator[str]:
     """Yield broken records that the quarantine lacks, and others that it has."""
     yield from _more_than(1, (row.place for row in lake.quarantine), "record")
     found = {row.place: row for row in lake.quarantine}
@@ -132,12 +131,12 @@ def quarantine_is_what_is_broken(lake: Lake, truth: Truth, repeats: int) -> Iter
             yield f"record {place} has another value"
 
 
-def speed_rows_are_records(lake: Lake, truth: Truth, repeats: int) -> Iterator[str]:
+def speed_rows_are_records(lake: Lake, truth: Truth) -> Iterator[str]:
     """Yield rows of the speed layer that are there twice, or are not what their record says."""
     yield from _rows_are_records(lake.speed, truth)
 
 
-def speed_lacks_only_late_events(lake: Lake, truth: Truth, repeats: int) -> Iterator[str]:
+def speed_lacks_only_late_events(lake: Lake, truth: Truth) -> Iterator[str]:
     """Yield events that the speed layer lacks although no copy of them can have been late in it."""
     known = {row.key for row in lake.speed}
     clock = Clock(lake.bronze, truth)
@@ -177,37 +176,42 @@ class Clock:
         return key.measured_at.timestamp() <= self._newest[at] - WATERMARK_DELAY.total_seconds()
 
 
-def days_are_certified(lake: Lake, truth: Truth, repeats: int) -> Iterator[str]:
+def days_are_certified(lake: Lake, truth: Truth) -> Iterator[str]:
     """Yield days that the last nightly run had to certify and did not."""
     yield from (f"{day} is not certified" for day in DAYS if day not in lake.certified)
 
 
-def batch_is_the_winners(lake: Lake, truth: Truth, repeats: int) -> Iterator[str]:
+def batch_is_the_winners(lake: Lake, truth: Truth) -> Iterator[str]:
     """Yield what the certified days lack, have twice, or have otherwise."""
     yield from _rows_are_winners(lake.batch, truth, lake.certified)
 
 
-def serving_table_is_the_winners(lake: Lake, truth: Truth, repeats: int) -> Iterator[str]:
+def serving_table_is_the_winners(lake: Lake, truth: Truth) -> Iterator[str]:
     """Yield the same of the serving table."""
     yield from _rows_are_winners(lake.serving, truth, lake.certified)
 
 
-def output_is_once(lake: Lake, truth: Truth, repeats: int) -> Iterator[str]:
-    """Yield events, or corrections, that consumers got more often than they were to be sent."""
-    fresh = (record.key for record in lake.output if record.correction is None)
-    yield from _more_than(1 + repeats, fresh, "event")
-    corrections = ((r.key, r.correction, r.origin) for r in lake.output if r.correction is not None)
-    yield from _more_than(1 + repeats, corrections, "correction")
+def output_is_once(lake: Lake, truth: Truth) -> Iterator[str]:
+    """Yield events, or corrections, that consumers got twice since publishing last began anew."""
+    fresh, corrections = list[Hashable](), list[Hashable]()
+    for record in lake.output:
+        begun = sum(record.place.offset >= ends.get(record.place.partition, 0) for ends in lake.begun_anew)
+        if record.correction is None:
+            fresh.append((record.key, f"after {begun} starts anew"))
+        else:
+            corrections.append((record.key, record.correction, record.origin, f"after {begun} starts anew"))
+    yield from _more_than(1, fresh, "event")
+    yield from _more_than(1, corrections, "correction")
 
 
-def output_says_what_records_say(lake: Lake, truth: Truth, repeats: int) -> Iterator[str]:
+def output_says_what_records_say(lake: Lake, truth: Truth) -> Iterator[str]:
     """Yield records of the output topic that are not what the record says that they came from."""
     for record in lake.output:
         if record.reading is not None and truth.judged.get(record.origin) != record.reading:
             yield f"{record.key}, {record.correction}, {record.place}"
 
 
-def output_is_what_is_served(lake: Lake, truth: Truth, repeats: int) -> Iterator[str]:
+def output_is_what_is_served(lake: Lake, truth: Truth) -> Iterator[str]:
     """Yield events of which a consumer who keeps the newest values has another one than the lake."""
     kept = dict[EventKey, OutputRecord]()
     for record in lake.output:

@@ -14,7 +14,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 
-from chaos.reading import LakeReader, output_records
+from chaos.reading import LakeReader, output_records, output_topic
 from pipelines.errors import InfrastructureError
 
 Change = Callable[[pa.Table], pa.Table]
@@ -77,18 +77,20 @@ def _with_more_power(rows: pa.Table) -> pa.Table:
 
 def _sent_again(reader: LakeReader, servers: str) -> Iterator[None]:
     """Send a record of the output topic once more; a topic forgets nothing, so nothing is undone."""
-    topic = f"{reader.pipeline}-events"
-    first = next(record for record in output_records(servers, topic) if record.reading)
-    told = first.reading
+    topic = output_topic(reader.pipeline)
+    # The newest: older ones may have been sent before publishing began anew.
+    fresh = (each for each in reversed(output_records(servers, topic)) if each.correction is None)
+    newest = next(record for record in fresh if record.reading)
+    told = newest.reading
     if told is not None:
         measured = told.measured_at.isoformat()
         key = json.dumps({"meter": told.meter, "number": told.number, "measured_at": measured})
-        origin = {"partition": first.origin.partition, "offset": first.origin.offset}
+        origin = {"partition": newest.origin.partition, "offset": newest.origin.offset}
         headers: dict[str, str | bytes | None] = {
             f"oncelake.{name}": str(value) for name, value in origin.items()
         }
         producer = Producer({"bootstrap.servers": servers, "log_level": 0})
-        producer.produce(topic, told.document(), key, first.place.partition, headers=headers)
+        producer.produce(topic, told.document(), key, newest.place.partition, headers=headers)
         producer.flush(_WITHIN_S)
     yield
 

@@ -4,14 +4,16 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import duckdb
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from deltalake import DeltaTable
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from chaos.observations import (
     Acknowledged,
@@ -34,6 +36,7 @@ _EVENT: Final = (
     "meter, number, epoch_us(measured_at), power, note, CAST(_event_date AS DATE), _partition, _offset"
 )
 _POLL_S: Final = 60.0
+_ANSWER_S: Final = 240.0
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,12 @@ class LakeReader:
         return rows
 
 
-def lake_of(reader: LakeReader, servers: str, acknowledged: Sequence[Acknowledged]) -> Lake:
+def lake_of(
+    reader: LakeReader,
+    servers: str,
+    acknowledged: Sequence[Acknowledged],
+    begun_anew: Sequence[Mapping[int, int]] = (),
+) -> Lake:
     """Return all that a pipeline holds when nothing is at work."""
     state = reader.certified()
     return Lake(
@@ -165,8 +173,39 @@ def lake_of(reader: LakeReader, servers: str, acknowledged: Sequence[Acknowledge
         certified=frozenset(state.days),
         batch=reader.events("batch", state.days, state.version) if state.days else [],
         serving=reader.events("serving"),
-        output=output_records(servers, f"{reader.pipeline}-events"),
+        output=output_records(servers, output_topic(reader.pipeline)),
+        begun_anew=begun_anew,
     )
+
+
+def output_topic(pipeline: str) -> str:
+    """Return the topic to which a pipeline publishes."""
+    return f"{pipeline}-events"
+
+
+def end_offsets(servers: str, topic: str) -> dict[int, int]:
+    """Return where each partition of a topic ends, once the cluster answers.
+
+    Raises:
+        KafkaException: It does not answer.
+    """
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "never-committed", "log_level": 0})
+    kept_trying = Retrying(
+        retry=retry_if_exception_type(KafkaException),
+        stop=stop_after_delay(_ANSWER_S),
+        wait=wait_fixed(1),
+        reraise=True,
+    )
+
+    def ends() -> dict[int, int]:
+        numbers = consumer.list_topics(topic, timeout=_POLL_S).topics[topic].partitions
+        return {
+            number: consumer.get_watermark_offsets(TopicPartition(topic, number), _POLL_S)[1]
+            for number in numbers
+        }
+
+    with closing(consumer):
+        return kept_trying(ends)
 
 
 def source_records(servers: str, topic: str) -> list[SourceRecord]:

@@ -21,7 +21,7 @@ from chaos.oracle import Violation, sends_in_the_topic_twice, unsteady, violatio
 from chaos.planted import Outside
 from chaos.producers import Producers
 from chaos.proxy import Link
-from chaos.reading import LakeReader, lake_of
+from chaos.reading import LakeReader, end_offsets, lake_of, output_topic
 from chaos.registry import running_registry
 from chaos.report import Report, commit_of_now
 from chaos.runbook import Runbook, lacks_permission
@@ -99,7 +99,7 @@ def play(plan: Plan, folder: Path) -> Report:
         seconds = plan.seconds + _LEAD_S
         for pipeline in plan.pipelines:
             cluster.create(pipeline, PARTITIONS)
-            cluster.create(f"{pipeline}-events", PARTITIONS)
+            cluster.create(output_topic(pipeline), PARTITIONS)
             sends = traffic(plan.seed, seconds, plan.rate, skews(plan.faults, _LEAD_S))
             written = _written(sends, world.site.values(pipeline), seconds)
             producers[pipeline] = Producers(cluster.servers, pipeline, written, _LEAD_S)
@@ -160,7 +160,8 @@ def _world(plan: Plan, site: Site, cluster: Cluster, journal: Journal) -> Iterat
     nights = {pipeline: site.nightly(pipeline) for pipeline in plan.pipelines}
     upkeep = {each: site.job(f"{each}/maintain", each, "maintain") for each in plan.pipelines}
     watches = {each: Watch(LakeReader(site.lake, each), journal) for each in plan.pipelines}
-    supervisor = Supervisor(Runbook(site, journal), streams, journal, lambda: world.is_quiet)
+    runbook = Runbook(site, journal, lambda each: end_offsets(cluster.servers, output_topic(each)))
+    supervisor = Supervisor(runbook, streams, journal, lambda: world.is_quiet)
     world = World(site, cluster, journal, supervisor, nights, upkeep, watches)
     try:
         yield world
@@ -278,7 +279,7 @@ def _take_all(world: World) -> None:
         days = ("--from", str(DAYS[0]), "--to", str(DAYS[-1]))
         _good_end(world, world.site.errand(f"{pipeline}/nightly at last", pipeline, "nightly_batch", *days))
         _once(world, f"{pipeline}/publish")
-        if world.supervisor.runbook.repeats.get(pipeline):
+        if world.supervisor.runbook.begun_anew.get(pipeline):
             world.supervisor.runbook.send_days(pipeline, str(DAYS[0]), str(DAYS[-1]))
         _good_end(world, world.site.errand(f"{pipeline}/reconcile", pipeline, "reconcile"))
 
@@ -333,12 +334,12 @@ def _judge(world: World, plan: Plan, producers: Mapping[str, Producers]) -> dict
 
 def _violations(world: World, pipeline: str, producers: Producers) -> list[Violation]:
     watch = world.watches[pipeline]
-    lake = lake_of(watch.reader, world.cluster.servers, producers.acknowledged)
+    begun_anew = world.supervisor.runbook.begun_anew.get(pipeline, ())
+    lake = lake_of(watch.reader, world.cluster.servers, producers.acknowledged, begun_anew)
     world.journal.say(f"{pipeline}: {_sizes(lake)}; {len(watch.polls)} reads")
     if twice := sends_in_the_topic_twice(lake):
         world.journal.say(f"{pipeline}: the client of the producers has written {twice} records twice")
-    repeats = world.supervisor.runbook.repeats.get(pipeline, 0)
-    found = [*violations(lake, repeats, world.site.values(pipeline)), *unsteady(watch.polls)]
+    found = [*violations(lake, world.site.values(pipeline)), *unsteady(watch.polls)]
     for violation in found:
         world.journal.say(f"VIOLATION {violation}")
     return found

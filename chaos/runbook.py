@@ -3,6 +3,7 @@
 import re
 import shutil
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -55,12 +56,14 @@ class Runbook:
     Attributes:
         site: where the pipelines are.
         journal: what happened.
-        repeats: how often publishing of a pipeline was started again from the beginning.
+        ends_of: tells where the output topic of a pipeline ends, by partition.
+        begun_anew: that, each time when its events were sent from the beginning.
     """
 
     site: Site
     journal: Journal
-    repeats: dict[str, int] = field(default_factory=dict)
+    ends_of: Callable[[str], Mapping[int, int]]
+    begun_anew: dict[str, list[Mapping[int, int]]] = field(default_factory=dict)
 
     def follow(self, pipeline: str, query: str, error: str) -> None:
         """Do what it says.
@@ -79,6 +82,7 @@ class Runbook:
 
     def send_days(self, pipeline: str, first: str, last: str) -> None:
         """Send certified days as a whole, which follows a start from the beginning."""
+        self._note_end(pipeline)
         self._command(pipeline, "publish", set(), "--from", first, "--to", last, "--again")
 
     def _make_anew(self, pipeline: str, query: str) -> None:
@@ -95,8 +99,12 @@ class Runbook:
         checkpoint = self.site.checkpoint(f"{pipeline}/publish")
         if checkpoint.exists():
             checkpoint.rename(checkpoint.with_name(f"publish-old-{time.time_ns()}"))
-        self.repeats[pipeline] = self.repeats.get(pipeline, 0) + 1
         self._command(pipeline, "publish reset", set(), "--to", "beginning")
+        # Now all who published before are fenced.
+        self._note_end(pipeline)
+
+    def _note_end(self, pipeline: str) -> None:
+        self.begun_anew.setdefault(pipeline, []).append(self.ends_of(pipeline))
 
     def _move_aside(self, moved: Path) -> None:
         backups = self.site.folder / "backups"

@@ -41,7 +41,7 @@ class SmallJobs:
         self.journal = Journal(folder / "journal.jsonl")
         streams = {name: self.site.stream(*name.split("/")) for name in names_of(["north"], QUERIES)}
         self.is_quiet = True
-        runbook = Runbook(self.site, self.journal)
+        runbook = Runbook(self.site, self.journal, lambda _: {0: 7})
         self.supervisor = Supervisor(
             runbook, streams, self.journal, lambda: self.is_quiet, again_s=0.0, refused_s=0.0
         )
