@@ -7,6 +7,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 DAYS ?= 14
 MINUTES ?= 3
+HOURS ?= 1
 SEED ?= 0
 RUNS ?= 5000
 SECONDS ?= 600
@@ -30,7 +31,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 SCHEDULERS := .venv-schedulers
 SCHEDULERS_MADE := $(SCHEDULERS)/.made-$(call key,requirements/schedulers.txt)
 
-.PHONY: help setup java demo test test-fast test-thorough test-long lint format package bench bench-full bench-peers rack-bench simulate fuzz chaos lock lock-jars sbom pages clean distclean
+.PHONY: help setup java demo test test-fast test-thorough test-long lint format package bench bench-full bench-peers rack-bench simulate fuzz chaos soak lock lock-jars sbom pages clean distclean
 
 help: ## Show this help
 	@echo "Oncelake. Every target does the set-up that it needs. The first time takes minutes and needs network access."
@@ -100,6 +101,9 @@ fuzz: $(PACKAGE) ## Fuzz all parsers: contracts, files of checkpoints and more (
 
 chaos: setup ## Run pipelines on three brokers under random faults, and verify the results (MINUTES=3 SEED=0 CHAOS_ARGS)
 	@$(PY) -m chaos --seed $(SEED) --minutes $(MINUTES) $(CHAOS_ARGS)
+
+soak: setup ## Run a pipeline for hours without faults: nothing grows, nothing is lost (HOURS=1 SOAK_ARGS="--rate 200")
+	@$(PY) -m chaos.soak --seed $(SEED) --hours $(HOURS) $(SOAK_ARGS)
 
 lock: ## Maintainers: update the pinned Python dependencies (needs uv)
 	$(LOCK) --extra dev --extra demo --extra otel --constraints requirements/constraints.txt \

@@ -26,6 +26,7 @@ class Site:
         environment: additions to that of jobs.
         registry: the schema registry; None without one.
         desk: runs what an operator calls; None if each command is a process of its own.
+        settings: of all jobs, as `--set` takes them.
     """
 
     folder: Path
@@ -34,6 +35,7 @@ class Site:
     environment: Mapping[str, str] = field(default_factory=dict)
     registry: Registry | None = None
     desk: Desk | None = None
+    settings: Sequence[str] = BRIEF_SPARK
 
     @property
     def lake(self) -> Path:
@@ -76,7 +78,7 @@ class Site:
             command: such as `checkpoint reset`.
             options: its own options.
         """
-        settings = [f"kafka.bootstrap_servers={self.servers}", f"lake.root={self.lake}", *BRIEF_SPARK]
+        settings = [f"kafka.bootstrap_servers={self.servers}", f"lake.root={self.lake}", *self.settings]
         if self.registry and pipeline in WITH_SCHEMAS:
             settings.append(f"registry.url={self.registry.url}")
         words = [*command.split(), "--pipeline", pipeline]

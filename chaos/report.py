@@ -8,7 +8,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from chaos import resources
 from chaos.journal import Journal
+from chaos.resources import Holding
 from demo.cast import ROOT
 
 
@@ -26,6 +28,7 @@ class Report:
         is_patched: whether the fault was in the jobs, so that the run itself has to violate something.
         took_s: how long the run took, in seconds.
         commit: the commit that was run, see `commit_of_now`.
+        held: what each stream held, in a soak.
     """
 
     seed: int
@@ -37,6 +40,7 @@ class Report:
     is_patched: bool = False
     took_s: float = 0.0
     commit: str = ""
+    held: Mapping[str, Sequence[Holding]] = field(default_factory=dict)
 
     @property
     def is_good(self) -> bool:
@@ -57,6 +61,9 @@ class Report:
         yield "exit codes:"
         for job, codes in sorted(self.journal.exit_codes().items()):
             yield f"  {job}: {', '.join(f'{count} x {code}' for code, count in sorted(codes.items()))}"
+        if self.held:
+            yield "streams held:"
+            yield from resources.lines(self.held)
         yield f"violations: {len(self.journal.violations)}"
         yield from (f"  {violation}" for violation in self.journal.violations)
         for name, rules in self.planted.items():
@@ -75,6 +82,7 @@ class Report:
             "ended": [asdict(each) for each in self.journal.ended],
             "violations": [asdict(each) for each in self.journal.violations],
             "planted": self.planted,
+            "held": resources.document(self.held),
         }
 
     def write(self, file: Path) -> None:

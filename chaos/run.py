@@ -24,6 +24,7 @@ from chaos.proxy import Link
 from chaos.reading import LakeReader, end_offsets, lake_of, output_topic
 from chaos.registry import running_registry
 from chaos.report import Report, commit_of_now
+from chaos.resources import Sampler, growing
 from chaos.runbook import Runbook, lacks_permission
 from chaos.schedule import QUERIES, Fault, as_json, skews
 from chaos.supervisor import Supervisor, names_of
@@ -43,6 +44,9 @@ _START_S: Final = 600.0
 _TRIES: Final = 6
 _DISK_MB: Final = 1500
 _BEGUN: Final = 2
+_READ_S: Final = 3.0
+# A read takes in the whole lake.
+_SOAK_READ_S: Final = 60.0
 _UNSEALED: Final = "cannot be sealed"
 
 
@@ -58,6 +62,7 @@ class Plan:
         faults: the schedule.
         patch: a fault planted in the jobs, see `chaos.planted.PATCHED`; None for none.
         outside: faults planted from outside when all is judged, each judged for itself.
+        is_soak: whether jobs have the settings of production, and what streams hold is sampled.
     """
 
     seed: int
@@ -67,6 +72,7 @@ class Plan:
     faults: Sequence[Fault]
     patch: str | None = None
     outside: Sequence[Outside] = ()
+    is_soak: bool = False
 
 
 def play(plan: Plan, folder: Path) -> Report:
@@ -85,29 +91,27 @@ def play(plan: Plan, folder: Path) -> Report:
     _claim(folder)
     commit = commit_of_now()
     (folder / _SCHEDULE).write_text(as_json(plan.faults), encoding="utf-8")
-    journal = Journal(folder / "journal.jsonl")
-    producers, planted, polls = dict[str, Producers](), dict[str, list[str]](), dict[str, tuple[int, int]]()
+    journal, producers = Journal(folder / "journal.jsonl"), dict[str, Producers]()
+    planted, polls = dict[str, list[str]](), dict[str, tuple[int, int]]()
+    sampler = Sampler({})
     with ExitStack() as stack:
-        has_own_disk = mount_disk(folder / "lake", _DISK_MB)
+        # A soak may need more room than memory has, and no fault fills its disk.
+        has_own_disk = not plan.is_soak and mount_disk(folder / "lake", _DISK_MB)
         if has_own_disk:
             stack.callback(unmount_disk, folder / "lake")
         journal.say("starting three brokers")
         cluster = stack.enter_context(running_cluster(folder / "cluster"))
         world = stack.enter_context(_world(plan, _site(plan, folder, cluster, stack), cluster, journal))
         world.has_own_disk = has_own_disk
-        # They begin before the faults, which wait until the jobs have.
-        seconds = plan.seconds + _LEAD_S
-        for pipeline in plan.pipelines:
-            cluster.create(pipeline, PARTITIONS)
-            cluster.create(output_topic(pipeline), PARTITIONS)
-            sends = traffic(plan.seed, seconds, plan.rate, skews(plan.faults, _LEAD_S))
-            written = _written(sends, world.site.values(pipeline), seconds)
-            producers[pipeline] = Producers(cluster.servers, pipeline, written, _LEAD_S)
+        producers = _producers(world, plan)
         try:
             _start(world, producers)
             for each in producers.values():
                 each.release()
-            _disturb(world, plan)
+            sampler = _sampler(world, plan)
+            with sampler.sampling():
+                _disturb(world, plan)
+            journal.violations += growing(sampler.samples)
             _settle(world, producers)
             planted = _judge(world, plan, producers)
         except InfrastructureError as error:
@@ -117,7 +121,7 @@ def play(plan: Plan, folder: Path) -> Report:
             shutil.copytree(folder / "lake", folder / "lake-at-the-end")
     sent = {pipeline: each.sent for pipeline, each in producers.items()}
     told = (plan.seed, plan.seconds, sent, polls, journal, planted, plan.patch is not None)
-    return Report(*told, took_s=journal.now_s(), commit=commit)
+    return Report(*told, took_s=journal.now_s(), commit=commit, held=sampler.samples)
 
 
 def _claim(folder: Path) -> None:
@@ -142,11 +146,34 @@ def _site(plan: Plan, folder: Path, cluster: Cluster, stack: ExitStack) -> Site:
     site = Site(folder, cluster.servers)
     if set(plan.pipelines) & set(WITH_SCHEMAS):
         site = replace(site, registry=stack.enter_context(running_registry()))
+    if plan.is_soak:
+        # Java compiles as in production, and Spark its plans.
+        site = replace(site, settings=(), environment={"JDK_JAVA_OPTIONS": ""})
     if plan.patch:
         entry = ("-m", "chaos.planted_job", plan.patch)
         site = replace(site, entry=entry, environment=planted_environment(plan.patch))
         return replace(site, desk=stack.enter_context(open_desk(entry)))
     return replace(site, desk=stack.enter_context(open_desk(("-P", PROGRAM))))
+
+
+def _producers(world: World, plan: Plan) -> dict[str, Producers]:
+    """Return what sends to each pipeline, not started, and make their topics."""
+    producers = dict[str, Producers]()
+    # They begin before the faults, which wait until the jobs have.
+    seconds = plan.seconds + _LEAD_S
+    for pipeline in plan.pipelines:
+        world.cluster.create(pipeline, PARTITIONS)
+        world.cluster.create(output_topic(pipeline), PARTITIONS)
+        sends = traffic(plan.seed, seconds, plan.rate, skews(plan.faults, _LEAD_S))
+        written = _written(sends, world.site.values(pipeline), seconds)
+        producers[pipeline] = Producers(world.cluster.servers, pipeline, written, _LEAD_S)
+    return producers
+
+
+def _sampler(world: World, plan: Plan) -> Sampler:
+    """Return what samples the streams of a soak, and nothing else."""
+    streams = world.supervisor.streams if plan.is_soak else {}
+    return Sampler({name: (job, world.site.checkpoint(name)) for name, job in streams.items()})
 
 
 def _written(sends: Iterator[Send], values: Values, seconds: float) -> Iterator[Send]:
@@ -159,7 +186,8 @@ def _world(plan: Plan, site: Site, cluster: Cluster, journal: Journal) -> Iterat
     streams = {name: site.stream(*name.split("/")) for name in names_of(plan.pipelines, QUERIES)}
     nights = {pipeline: site.nightly(pipeline) for pipeline in plan.pipelines}
     upkeep = {each: site.job(f"{each}/maintain", each, "maintain") for each in plan.pipelines}
-    watches = {each: Watch(LakeReader(site.lake, each), journal) for each in plan.pipelines}
+    every_s = _SOAK_READ_S if plan.is_soak else _READ_S
+    watches = {each: Watch(LakeReader(site.lake, each), journal, every_s) for each in plan.pipelines}
     runbook = Runbook(site, journal, lambda each: end_offsets(cluster.servers, output_topic(each)))
     supervisor = Supervisor(runbook, streams, journal, lambda: world.is_quiet)
     world = World(site, cluster, journal, supervisor, nights, upkeep, watches)

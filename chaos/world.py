@@ -38,7 +38,7 @@ class Watch:
 
     reader: LakeReader
     journal: Journal
-    every_s: float = 3.0
+    every_s: float
     polls: list[Poll] = field(default_factory=list)
     refused: int = 0
     _paused: int = 0

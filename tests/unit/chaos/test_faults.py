@@ -24,7 +24,7 @@ from tests.support.small_jobs import SPEED, WITHIN_S, SmallJobs
 
 @pytest.fixture
 def world(jobs: SmallJobs) -> World:
-    site, watch = jobs.site, Watch(LakeReader(jobs.site.lake, "north"), jobs.journal)
+    site, watch = jobs.site, Watch(LakeReader(jobs.site.lake, "north"), jobs.journal, every_s=3.0)
     nights, upkeep = (
         {"north": site.nightly("north")},
         {"north": site.job("north/maintain", "north", "maintain")},

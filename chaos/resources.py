@@ -1,0 +1,132 @@
+"""What the streams of a run hold on to, sampled all the time, and whether it grows."""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import psutil
+
+from chaos.jobs import Job
+from chaos.oracle import Violation
+
+_MB: Final = 1e6
+_EVERY_S: Final = 10.0
+_LEAST: Final = 24
+"""Samples below which nothing is said: half of them are of processes that are still warming up."""
+_MORE: Final = 1.25
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What a stream holds at a moment: its processes together, and its checkpoint.
+
+    Attributes:
+        memory_mb: resident memory, in MB.
+        handles: open files and sockets.
+        threads: threads.
+        checkpoint_mb: the files of its checkpoint, state included, in MB.
+        checkpoint_files: their number.
+    """
+
+    memory_mb: float
+    handles: float
+    threads: float
+    checkpoint_mb: float
+    checkpoint_files: float
+
+
+_SLACK: Final = Holding(memory_mb=100, handles=50, threads=30, checkpoint_mb=5, checkpoint_files=100)
+"""What may come on top at any size, such as a further file of a log."""
+
+
+@dataclass
+class Sampler:
+    """Samples streams in a thread.
+
+    Attributes:
+        jobs: the streams, by name, with their checkpoints.
+        samples: what each held.
+    """
+
+    jobs: Mapping[str, tuple[Job, Path]]
+    samples: dict[str, list[Holding]] = field(default_factory=dict)
+    _enough: threading.Event = field(default_factory=threading.Event)
+
+    @contextmanager
+    def sampling(self) -> Iterator[None]:
+        """Sample until this ends."""
+        thread = threading.Thread(target=self._run, name="sampler", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._enough.set()
+            thread.join()
+
+    def _run(self) -> None:
+        while not self._enough.wait(_EVERY_S):
+            for name, (job, checkpoint) in self.jobs.items():
+                if job.is_running:
+                    self.samples.setdefault(name, []).append(holding(job.processes(), checkpoint))
+
+
+def holding(processes: Sequence[psutil.Process], checkpoint: Path) -> Holding:
+    """Return what processes hold together, those left out that have just ended, and a checkpoint."""
+    memory, handles, threads = 0.0, 0, 0
+    for process in processes:
+        with suppress(psutil.Error):
+            memory += process.memory_info().rss / _MB
+            handles += process.num_fds()
+            threads += process.num_threads()
+    sizes = list[int]()
+    for file in checkpoint.rglob("*"):
+        # Streams remove files meanwhile.
+        with suppress(OSError):
+            if file.is_file():
+                sizes.append(file.stat().st_size)
+    return Holding(memory, handles, threads, sum(sizes) / _MB, len(sizes))
+
+
+def growing(samples: Mapping[str, Sequence[Holding]]) -> list[Violation]:
+    """Return what has grown all the time: its median in the last quarter against that in the second.
+
+    Args:
+        samples: of each stream, in their order.
+    """
+    found = list[str]()
+    for stream, held in samples.items():
+        if len(held) < _LEAST:
+            continue
+        for what in (each.name for each in fields(Holding)):
+            early, late = quarters(held, what)
+            if late > (allowed := early * _MORE + getattr(_SLACK, what)):
+                found.append(f"{stream}: {what}: found {late:,.0f}, expected {allowed:,.0f} at most")
+    return [Violation("what a stream holds is bounded", len(found), tuple(found))] if found else []
+
+
+def quarters(held: Sequence[Holding], what: str) -> tuple[float, float]:
+    """Return the medians of the second and of the last quarter of samples."""
+    values, quarter = [getattr(each, what) for each in held], len(held) // 4
+    return median(values[quarter : 2 * quarter]), median(values[-quarter:])
+
+
+def lines(samples: Mapping[str, Sequence[Holding]]) -> Iterator[str]:
+    """Yield what each stream held, as text."""
+    for stream, held in samples.items():
+        if len(held) < _LEAST:
+            yield f"  {stream}: {len(held)} samples, too few to say anything"
+            continue
+        told = list[str]()
+        for each in fields(Holding):
+            early, late = quarters(held, each.name)
+            told.append(f"{each.name} {early:,.0f} -> {late:,.0f}")
+        yield f"  {stream}: {', '.join(told)} ({len(held)} samples, second and last quarter)"
+
+
+def document(samples: Mapping[str, Sequence[Holding]]) -> dict[str, list[dict[str, float]]]:
+    """Return all samples as JSON has them."""
+    return {stream: [asdict(each) for each in held] for stream, held in samples.items()}

@@ -1,0 +1,47 @@
+"""Run a pipeline for hours without faults, and see that nothing grows and nothing is lost: `make soak`."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from chaos.run import Plan, play
+from chaos.schedule import schedule
+from demo.cast import ROOT
+from pipelines.errors import OncelakeError
+from pipelines.runtime.processes import graceful_shutdown
+
+
+@click.command()
+@click.option("--hours", default=1.0, show_default=True, help="How long records are sent.")
+@click.option("--rate", default=200.0, show_default=True, help="Records a second.")
+@click.option("--seed", default=0, show_default=True, help="Decides what is sent.")
+@click.option(
+    "--record", type=click.Path(dir_okay=False, path_type=Path), help="Where the report is written, too."
+)
+@click.option(
+    "--folder", type=click.Path(path_type=Path), default=ROOT / "out" / "soak", help="Where everything goes."
+)
+def soak(hours: float, rate: float, seed: int, record: Path | None, folder: Path) -> None:
+    """Run ingest, speed, publishing, nightly runs and maintain with the settings of production.
+
+    Memory, open files, threads and checkpoints of the streams are sampled. The exit code is 1 if one of them
+    has grown all the time, or if anything was lost, doubled or changed, see `python -m chaos`.
+    """
+    seconds, names = hours * 3600, ("north",)
+    plan = Plan(seed, seconds, rate, names, schedule(seed, seconds, names, ()), is_soak=True)
+    try:
+        with graceful_shutdown():
+            report = play(plan, folder.absolute())
+    except OncelakeError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
+    for file in filter(None, (folder / "report.json", record)):
+        report.write(file)
+    click.echo("\n".join(report.lines()))
+    click.echo(f"{folder}/report.json")
+    sys.exit(0 if report.is_good else 1)
+
+
+if __name__ == "__main__":
+    soak()
