@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from chaos.disks import mount_disk, unmount_disk
 from chaos.proxy import Proxy
 from chaos.schedule import BROKERS
 from pipelines.errors import InfrastructureError
@@ -81,12 +82,26 @@ class Broker:
     Attributes:
         home: its files.
         proxy: where clients connect.
+        peers: where the other brokers connect.
+        has_own_disk: whether its data have a file system of their own, which can be filled.
         process: it, since its last start.
     """
 
     home: Path
     proxy: Proxy
+    peers: Proxy
+    has_own_disk: bool = False
     process: "subprocess.Popen[bytes] | None" = None
+
+    @property
+    def data(self) -> Path:
+        """The folder of its data."""
+        return self.home / "data"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it was started and does not run any more."""
+        return self.process is not None and self.process.poll() is not None
 
     def start(self) -> None:
         """Start it, or start it again with what it has kept."""
@@ -228,26 +243,34 @@ class Cluster:
             broker.send(signal.SIGCONT)
             broker.kill()
             broker.proxy.close()
+            broker.peers.close()
 
 
 @contextmanager
-def running_cluster(folder: Path) -> Iterator[Cluster]:
+def running_cluster(folder: Path, disk_mb: int = 0) -> Iterator[Cluster]:
     """Run three brokers for the length of a block.
 
     Args:
         folder: everything that they write.
+        disk_mb: the size of a file system of its own for each broker, in MB, where this user may mount one;
+            0 for none.
     """
     ports = unused_ports(3 * len(BROKERS))
     clients, brokers, controllers = (ports[n : n + len(BROKERS)] for n in range(0, len(ports), len(BROKERS)))
     voters = ",".join(f"{n}@127.0.0.1:{port}" for n, port in zip(BROKERS, controllers, strict=True))
     cluster = Cluster({})
     with ExitStack() as stack:
-        stack.callback(cluster.stop)
         for number, *own in zip(BROKERS, clients, brokers, controllers, strict=True):
-            proxy = Proxy(own[0])
-            home = folder / f"broker-{number}"
-            _lay_out(home, f"node.id={number}\ncontroller.quorum.voters={voters}\n{_listeners(own, proxy)}")
-            cluster.brokers[number] = Broker(home, proxy)
+            proxy, peers = Proxy(own[0]), Proxy(own[1])
+            broker = Broker(folder / f"broker-{number}", proxy, peers)
+            cluster.brokers[number] = broker
+            own_lines = _listeners(own, broker)
+            _lay_out(broker.home, f"node.id={number}\ncontroller.quorum.voters={voters}\n{own_lines}")
+            if disk_mb and mount_disk(broker.data, disk_mb):
+                stack.callback(unmount_disk, broker.data)
+                broker.has_own_disk = True
+        # Before their file systems can be taken away.
+        stack.callback(cluster.stop)
         _format(folder)
         for broker in cluster.brokers.values():
             broker.start()
@@ -255,11 +278,12 @@ def running_cluster(folder: Path) -> Iterator[Cluster]:
         yield cluster
 
 
-def _listeners(own: list[int], proxy: Proxy) -> str:
+def _listeners(own: list[int], broker: Broker) -> str:
     clients, brokers, controller = (f"127.0.0.1:{port}" for port in own)
     return (
         f"listeners=CLIENTS://{clients},BROKERS://{brokers},CONTROLLER://{controller}\n"
-        f"advertised.listeners=CLIENTS://127.0.0.1:{proxy.port},BROKERS://{brokers}\n"
+        f"advertised.listeners=CLIENTS://127.0.0.1:{broker.proxy.port},"
+        f"BROKERS://127.0.0.1:{broker.peers.port}\n"
         f"listener.name.brokers.plain.sasl.jaas.config={_LOGIN}\n"
         f"listener.name.controller.plain.sasl.jaas.config={_LOGIN}\n"
     )
@@ -282,7 +306,7 @@ def _format(folder: Path) -> None:
     if done.returncode != 0:
         raise InfrastructureError(f"{first}: the storage cannot be formatted: {done.stderr[-1000:]}")
     for number, home in zip(BROKERS[1:], others, strict=True):
-        shutil.copytree(first / "data", home / "data")
+        shutil.copytree(first / "data", home / "data", dirs_exist_ok=True)
         meta = home / "data" / "meta.properties"
         own = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         lines = meta.read_text(encoding="utf-8").splitlines()

@@ -1,7 +1,6 @@
 """The faults: how each is injected and healed."""
 
 import os
-import shutil
 import signal
 import subprocess
 import threading
@@ -9,12 +8,12 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 import psutil
 
-from chaos.cluster import Denied
+from chaos.cluster import Broker, Denied
+from chaos.disks import fill, make_room
 from chaos.effects import Effect
 from chaos.journal import Injected
 from chaos.proxy import Link
@@ -138,6 +137,44 @@ class PauseBroker(Outside):
     def end(self) -> None:
         """Let it go on."""
         self.world.cluster.brokers[int(self.fault.target)].send(signal.SIGCONT)
+
+
+class CutPeers(Outside):
+    """A broker from which the others get nothing: no replica of what it leads stays in sync."""
+
+    def begin(self) -> None:
+        """Let it happen."""
+        self._turn(Link.STALLED if self.fault.detail == "held back" else Link.CUT)
+
+    def end(self) -> None:
+        """Let them reach it."""
+        self._turn(Link.OPEN)
+
+    def _turn(self, link: Link) -> None:
+        self.world.cluster.brokers[int(self.fault.target)].peers.turn(link)
+
+
+class FillBroker(Outside):
+    """A broker whose disk has no space, which ends it at its next write; it is started again."""
+
+    def begin(self) -> None:
+        """Fill it."""
+        if not self._broker.has_own_disk:
+            self.settle("not injected: no file system may be mounted here")
+            return
+        fill(self._broker.data)
+
+    def end(self) -> None:
+        """Make room, and start it again; it may be about to end."""
+        if self._broker.has_own_disk:
+            make_room(self._broker.data)
+            self.settle("had ended" if self._broker.has_ended else "had not written")
+            self._broker.kill()
+            self._broker.start()
+
+    @property
+    def _broker(self) -> Broker:
+        return self.world.cluster.brokers[int(self.fault.target)]
 
 
 class RestartBrokers(Outside):
@@ -271,27 +308,18 @@ class OfDisk(Outside):
 class FillDisk(OfDisk):
     """A disk of the lake without space."""
 
-    @property
-    def _ballast(self) -> Path:
-        return self.world.site.lake / "ballast"
-
     def begin(self) -> None:
         """Fill it."""
         if not self.world.has_own_disk:
             self.settle("not injected: no file system may be mounted here")
             return
-        with suppress(OSError), self._ballast.open("wb", buffering=0) as file:
-            os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(self.world.site.lake).free)
-            # What others have given back meanwhile.
-            while True:
-                file.seek(0, os.SEEK_END)
-                file.write(bytes(1 << 16))
+        fill(self.world.site.lake)
         self._explain(is_under_way=True)
 
     def end(self) -> None:
         """Make room."""
         if self.world.has_own_disk:
-            self._ballast.unlink(missing_ok=True)
+            make_room(self.world.site.lake)
             self._explain(is_under_way=False)
 
     def _explain(self, *, is_under_way: bool) -> None:
@@ -364,6 +392,8 @@ EFFECTS: Final[Mapping[Kind, Callable[[World, Injected], Effect]]] = {
     Kind.PAUSE_DRIVER: Pause,
     Kind.KILL_BROKER: KillBroker,
     Kind.PAUSE_BROKER: PauseBroker,
+    Kind.CUT_PEERS: CutPeers,
+    Kind.FILL_BROKER: FillBroker,
     Kind.CUT_NETWORK: Network,
     Kind.STALL_NETWORK: Network,
     Kind.DELAY_NETWORK: Delay,

@@ -12,6 +12,7 @@ from typing import Final
 from chaos.cluster import Cluster, running_cluster
 from chaos.commands import JOBS, Site
 from chaos.desk import PROGRAM, open_desk
+from chaos.disks import mount_disk, unmount_disk
 from chaos.effects import Effect
 from chaos.faults import EFFECTS
 from chaos.jobs import Job, planted_environment
@@ -30,7 +31,7 @@ from chaos.schedule import QUERIES, Fault, as_json, skews
 from chaos.supervisor import Supervisor, names_of
 from chaos.traffic import DAYS, PARTITIONS, Send, traffic
 from chaos.values import WITH_SCHEMAS, Values
-from chaos.world import Watch, World, mount_disk, unmount_disk
+from chaos.world import Watch, World
 from pipelines.errors import ConfigError, InfrastructureError
 from testbed.waiting import wait_until
 
@@ -43,6 +44,7 @@ _JOB_S: Final = 240.0
 _START_S: Final = 600.0
 _TRIES: Final = 6
 _DISK_MB: Final = 1500
+_BROKER_DISK_MB: Final = 800
 _BEGUN: Final = 2
 _READ_S: Final = 3.0
 # A read takes in the whole lake.
@@ -100,7 +102,8 @@ def play(plan: Plan, folder: Path) -> Report:
         if has_own_disk:
             stack.callback(unmount_disk, folder / "lake")
         journal.say("starting three brokers")
-        cluster = stack.enter_context(running_cluster(folder / "cluster"))
+        disk_mb = 0 if plan.is_soak else _BROKER_DISK_MB
+        cluster = stack.enter_context(running_cluster(folder / "cluster", disk_mb))
         world = stack.enter_context(_world(plan, _site(plan, folder, cluster, stack), cluster, journal))
         world.has_own_disk = has_own_disk
         producers = _producers(world, plan)
@@ -135,8 +138,9 @@ def _claim(folder: Path) -> None:
             f"--folder {folder}: found files that no run made (there is no {_SCHEDULE}), expected an empty"
             " folder or none; name another folder"
         )
-    if (folder / "lake").is_mount():
-        unmount_disk(folder / "lake")
+    for disk in (folder / "lake", *folder.glob("cluster/broker-*/data")):
+        if disk.is_mount():
+            unmount_disk(disk)
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "logs").mkdir(parents=True)
 
@@ -280,6 +284,7 @@ def _settle(world: World, producers: dict[str, Producers]) -> None:
     for broker in world.cluster.brokers.values():
         broker.send(signal.SIGCONT)
         broker.proxy.turn(Link.OPEN)
+        broker.peers.turn(Link.OPEN)
         broker.proxy.delay_s = 0.0
     if world.site.registry:
         world.site.registry.proxy.turn(Link.OPEN)

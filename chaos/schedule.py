@@ -25,6 +25,8 @@ class Kind(StrEnum):
     PAUSE_DRIVER = "SIGSTOP and SIGCONT of a job"
     KILL_BROKER = "SIGKILL of a broker and controller"
     PAUSE_BROKER = "SIGSTOP and SIGCONT of a broker and controller"
+    CUT_PEERS = "a broker cut off from the other brokers"
+    FILL_BROKER = "disk of a broker full"
     CUT_NETWORK = "connections of a broker cut"
     STALL_NETWORK = "packets of a broker held back"
     DELAY_NETWORK = "packets of all brokers delayed"
@@ -43,10 +45,15 @@ class Kind(StrEnum):
     MAINTAIN = "maintain"
 
 
-OF_BROKERS: Final = frozenset({Kind.KILL_BROKER, Kind.PAUSE_BROKER, Kind.RESTART_BROKERS})
+OF_BROKERS: Final = frozenset(
+    {
+        *(Kind.KILL_BROKER, Kind.PAUSE_BROKER, Kind.RESTART_BROKERS, Kind.CUT_PEERS),
+        Kind.FILL_BROKER,
+    }
+)
 """One at a time: two of three brokers have to be in sync."""
 OF_NETWORK: Final = frozenset({Kind.CUT_NETWORK, Kind.STALL_NETWORK})
-"""Between clients and one broker; brokers reach each other all the time."""
+"""Between clients and one broker; brokers reach each other meanwhile."""
 OF_STATE: Final = frozenset(
     {
         *(Kind.TEAR, Kind.TEAR_COMMIT, Kind.RESTORE_CHECKPOINT, Kind.RESTORE_TABLE),
@@ -78,6 +85,7 @@ _FILES: Final = ("offsets", "commits", "metadata", "note", "progress", "state")
 _SHARED: Final = ("certifications",)
 _TEARS: Final = ("cut", "missing", "flipped")
 _DETAILS: Final[Mapping[Kind, Sequence[str]]] = {
+    Kind.CUT_PEERS: ("cut", "held back"),
     Kind.DELAY_NETWORK: ("20 ms", "80 ms", "200 ms"),
     Kind.RESTORE_TABLE: ("bronze", "speed", "certifications"),
     Kind.TEAR_COMMIT: ("bronze cut", "speed cut"),

@@ -1,13 +1,10 @@
 """What a run consists of, for the faults that happen in it."""
 
-import subprocess
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from chaos.cluster import Cluster
@@ -155,25 +152,3 @@ class World:
         pipeline, _, query = name.partition("/")
         job = self.nights[pipeline] if query == "nightly" else self.supervisor.streams[name]
         return job if job.is_running and name not in self.supervisor.held else None
-
-
-def mount_disk(folder: Path, megabytes: int) -> bool:
-    """Give a folder a file system of its own, in memory.
-
-    Returns:
-        Whether this user may do so.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
-    with suppress(OSError):
-        return subprocess.run(command, capture_output=True, check=False).returncode == 0
-    return False
-
-
-def unmount_disk(folder: Path) -> None:
-    """Take the file system of a folder away, when nobody uses it any more."""
-    command = ["umount", str(folder)]
-    for _ in range(20):
-        if subprocess.run(command, capture_output=True, check=False).returncode == 0:
-            return
-        time.sleep(0.5)
