@@ -12,7 +12,13 @@ from pipelines.errors import SourceError
 
 # With librdkafka's way of starting over when no broker answers, transactional calls can wait for ever for a
 # broker that is back (seen with 2.16.0): its threads for the old address never end.
-_CLIENT: Final = {"metadata.recovery.strategy": "none", "log_level": 0}
+_CLIENT: Final = {
+    "metadata.recovery.strategy": "none",
+    # Half of it is the pause between connections to brokers that a client has just heard of. With the default
+    # of 100 a slot, which has three clients, waits for a tenth of a second.
+    "reconnect.backoff.ms": 20,
+    "log_level": 0,
+}
 LARGEST_SENT: Final = 100_000_000
 """How many bytes a record may have, unless `publish.options` says otherwise; a topic has its own limit."""
 
