@@ -8,7 +8,7 @@ import click
 
 from chaos.planted import OUTSIDE, PATCHED
 from chaos.run import Plan, play
-from chaos.schedule import RANDOM, Kind, schedule
+from chaos.schedule import OF_EXECUTORS, RANDOM, Kind, schedule
 from demo.cast import ROOT
 from pipelines.errors import OncelakeError
 from pipelines.runtime.processes import graceful_shutdown
@@ -31,7 +31,16 @@ _RATE: Final = 40.0
     type=click.Choice(_PIPELINES),
     help="Which pipelines; overrides --pipelines. Values of south name a schema of a registry.",
 )
-@click.option("--fault", "faults", multiple=True, type=click.Choice([kind.name for kind in RANDOM]))
+@click.option(
+    "--executors",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0, 4),
+    help="How many processes run the tasks of each job; they are killed and stopped, too. 0: its JVM does.",
+)
+@click.option(
+    "--fault", "faults", multiple=True, type=click.Choice([kind.name for kind in (*RANDOM, *OF_EXECUTORS)])
+)
 @click.option("--quiet", is_flag=True, help="No faults but nightly runs and maintain.")
 @click.option("--plant", type=click.Choice([_OUTSIDE, *PATCHED]), help="A fault that the oracle has to find.")
 @click.option(
@@ -48,6 +57,7 @@ def chaos(  # noqa: PLR0913, PLR0917 - options of a command
     minutes: float,
     pipelines: int,
     named: tuple[str, ...],
+    executors: int,
     faults: tuple[str, ...],
     quiet: bool,
     plant: str | None,
@@ -61,7 +71,8 @@ def chaos(  # noqa: PLR0913, PLR0917 - options of a command
     is violated; with --plant, if the planted fault is not found.
     """
     names = named or _PIPELINES[:pipelines]
-    kinds = () if quiet else tuple(Kind[name] for name in faults) or RANDOM
+    every = (*RANDOM, *OF_EXECUTORS) if executors else RANDOM
+    kinds = () if quiet else tuple(Kind[name] for name in faults) or every
     planned = schedule(seed, minutes * 60, names, kinds)
     for fault in planned:
         click.echo(fault)
@@ -75,6 +86,7 @@ def chaos(  # noqa: PLR0913, PLR0917 - options of a command
         planned,
         patch=plant if plant in PATCHED else None,
         outside=OUTSIDE if plant == _OUTSIDE else (),
+        executors=executors,
     )
     try:
         with graceful_shutdown():

@@ -12,6 +12,7 @@ from chaos.traffic import DAYS
 from chaos.values import JSON, WITH_SCHEMAS, AvroValues, Values
 from testbed.short_lived_settings import BRIEF_SPARK
 
+_EXECUTOR_MB: Final = 600
 JOBS: Final = {"ingest": "ingest_stream", "speed": "speed_stream", "publish": "publish_stream"}
 
 
@@ -27,6 +28,7 @@ class Site:
         registry: the schema registry; None without one.
         desk: runs what an operator calls; None if each command is a process of its own.
         settings: of all jobs, as `--set` takes them.
+        executors: how many processes run the tasks of a stream or a nightly run; 0 where its JVM does.
     """
 
     folder: Path
@@ -36,6 +38,7 @@ class Site:
     registry: Registry | None = None
     desk: Desk | None = None
     settings: Sequence[str] = BRIEF_SPARK
+    executors: int = 0
 
     @property
     def lake(self) -> Path:
@@ -63,11 +66,20 @@ class Site:
 
     def stream(self, pipeline: str, query: str) -> Job:
         """Return the job of a stream, not started."""
-        return self.job(f"{pipeline}/{query}", pipeline, JOBS[query])
+        return self._large(self.job(f"{pipeline}/{query}", pipeline, JOBS[query]))
 
     def nightly(self, pipeline: str) -> Job:
         """Return the nightly run from the first day on, not started; `--to` is missing."""
-        return self.job(f"{pipeline}/nightly", pipeline, "nightly_batch", "--from", str(DAYS[0]))
+        night = self.job(f"{pipeline}/nightly", pipeline, "nightly_batch", "--from", str(DAYS[0]))
+        return self._large(night)
+
+    def _large(self, job: Job) -> Job:
+        """Let executors run the tasks of a job, if there are any: Spark's own cluster of workers."""
+        if self.executors:
+            master = f"spark.master=local-cluster[{self.executors},1,{_EXECUTOR_MB}]"
+            memory = f"spark.conf.spark.executor.memory={_EXECUTOR_MB}m"
+            job.words = [*job.words, "--set", master, "--set", memory]
+        return job
 
     def job(self, name: str, pipeline: str, command: str, *options: str) -> Job:
         """Return a job or command, not started.

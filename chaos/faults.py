@@ -15,6 +15,7 @@ import psutil
 from chaos.cluster import Broker, Denied
 from chaos.disks import fill, make_room
 from chaos.effects import Effect
+from chaos.jobs import Job
 from chaos.journal import Injected
 from chaos.proxy import Link
 from chaos.reading import output_topic
@@ -31,6 +32,7 @@ _WHOLE_S: Final = 10.0
 _GIVEN_BACK_S: Final = 60.0
 _JVM: Final = "SparkSubmit"
 _WORKERS: Final = "pyspark.daemon"
+_EXECUTOR: Final = "CoarseGrainedExecutorBackend"
 
 
 class Outside(Effect):
@@ -109,6 +111,34 @@ class Pause(Effect):
                 process.resume()
         if self._stopped:
             self.settle("went on")
+
+
+class KillExecutor(Effect):
+    """SIGKILL of one executor of a job; Spark starts another."""
+
+    def inject(self) -> None:
+        """Let it happen."""
+        if job := self.target():
+            executors = _executors(job)
+            for process in executors[:1]:
+                with suppress(psutil.Error):
+                    process.kill()
+            self.settle("killed" if executors else "nothing to kill")
+
+
+class PauseExecutor(Pause):
+    """SIGSTOP of one executor of a job; SIGCONT when its time is over."""
+
+    def inject(self) -> None:
+        """Let it happen."""
+        if job := self.target():
+            self._stopped = _executors(job)[:1]
+            self.keep()
+
+    def heal(self) -> None:
+        """Let it go on."""
+        super().heal()
+        self.settle("nothing to stop")
 
 
 class KillBroker(Outside):
@@ -385,10 +415,21 @@ class StartJob(Effect):
             self.settle("started")
 
 
+def _executors(job: Job) -> list[psutil.Process]:
+    found = list[psutil.Process]()
+    for process in job.processes():
+        with suppress(psutil.Error):
+            if _EXECUTOR in " ".join(process.cmdline()):
+                found.append(process)
+    return found
+
+
 EFFECTS: Final[Mapping[Kind, Callable[[World, Injected], Effect]]] = {
     Kind.KILL_DRIVER: Kill,
     Kind.KILL_JVM: Kill,
     Kind.KILL_WORKER: KillWorkers,
+    Kind.KILL_EXECUTOR: KillExecutor,
+    Kind.PAUSE_EXECUTOR: PauseExecutor,
     Kind.PAUSE_DRIVER: Pause,
     Kind.KILL_BROKER: KillBroker,
     Kind.PAUSE_BROKER: PauseBroker,

@@ -64,6 +64,7 @@ class Plan:
         faults: the schedule.
         patch: a fault planted in the jobs, see `chaos.planted.PATCHED`; None for none.
         outside: faults planted from outside when all is judged, each judged for itself.
+        executors: how many each stream and nightly run has; 0 where its JVM runs its tasks.
         is_soak: whether jobs have the settings of production, and what streams hold is sampled.
     """
 
@@ -74,6 +75,7 @@ class Plan:
     faults: Sequence[Fault]
     patch: str | None = None
     outside: Sequence[Outside] = ()
+    executors: int = 0
     is_soak: bool = False
 
 
@@ -147,7 +149,7 @@ def _claim(folder: Path) -> None:
 
 def _site(plan: Plan, folder: Path, cluster: Cluster, stack: ExitStack) -> Site:
     """Return where the pipelines are; the registry and the desk that they need run until the stack ends."""
-    site = Site(folder, cluster.servers)
+    site = Site(folder, cluster.servers, executors=plan.executors)
     if set(plan.pipelines) & set(WITH_SCHEMAS):
         site = replace(site, registry=stack.enter_context(running_registry()))
     if plan.is_soak:

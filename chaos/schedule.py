@@ -22,6 +22,8 @@ class Kind(StrEnum):
     KILL_DRIVER = "SIGKILL of a job, its JVM and its Python workers"
     KILL_JVM = "SIGKILL of the JVM of a job"
     KILL_WORKER = "SIGKILL of the Python workers of a job"
+    KILL_EXECUTOR = "SIGKILL of an executor of a job"
+    PAUSE_EXECUTOR = "SIGSTOP and SIGCONT of an executor of a job"
     PAUSE_DRIVER = "SIGSTOP and SIGCONT of a job"
     KILL_BROKER = "SIGKILL of a broker and controller"
     PAUSE_BROKER = "SIGSTOP and SIGCONT of a broker and controller"
@@ -61,18 +63,23 @@ OF_STATE: Final = frozenset(
     }
 )
 """One at a time in a pipeline: what a job says when it is refused is held against the last of them."""
-OF_JVM: Final = frozenset({Kind.KILL_DRIVER, Kind.KILL_JVM, Kind.KILL_WORKER})
+OF_JVM: Final = frozenset({Kind.KILL_DRIVER, Kind.KILL_JVM, Kind.KILL_WORKER, Kind.KILL_EXECUTOR})
 """One at a time in a pipeline: what starts all the time does nothing that a fault could disturb."""
 OF_ALL_JOBS: Final = frozenset({Kind.FILL_DISK, Kind.READ_ONLY, Kind.DENY})
 """One at a time: streams that fail for them have to come to work again."""
 OUTSIDE: Final = OF_BROKERS | OF_NETWORK | OF_ALL_JOBS | {Kind.DELAY_NETWORK, Kind.CUT_REGISTRY}
 """Not all the time: while they last, and somewhat longer, a job may fail without a reason of its own."""
-RANDOM: Final = tuple(kind for kind in Kind if kind not in {Kind.NIGHTLY, Kind.MAINTAIN})
+OF_EXECUTORS: Final = (Kind.KILL_EXECUTOR, Kind.PAUSE_EXECUTOR)
+"""Only where jobs have executors."""
+RANDOM: Final = tuple(kind for kind in Kind if kind not in {Kind.NIGHTLY, Kind.MAINTAIN, *OF_EXECUTORS})
 
-_AT_ONCE: Final = frozenset({Kind.KILL_DRIVER, Kind.KILL_JVM, Kind.TEAR, Kind.TEAR_COMMIT})
+_AT_ONCE: Final = frozenset(
+    {Kind.KILL_DRIVER, Kind.KILL_JVM, Kind.KILL_EXECUTOR, Kind.TEAR, Kind.TEAR_COMMIT}
+)
 # What no job has to be started again for comes up more often: it costs little.
 _TIMES: Final[Mapping[Kind, int]] = {
     Kind.KILL_WORKER: 2,
+    Kind.PAUSE_EXECUTOR: 3,
     Kind.PAUSE_DRIVER: 5,
     Kind.PAUSE_BROKER: 3,
     Kind.CUT_NETWORK: 6,
@@ -223,11 +230,11 @@ def _lasts_s(random: Random, kind: Kind) -> float:
 def _target(random: Random, kind: Kind, pipeline: str) -> str:
     query, broker = random.choice(QUERIES), random.choice(BROKERS)
     match kind:
-        case Kind.KILL_DRIVER | Kind.KILL_JVM:
+        case Kind.KILL_DRIVER | Kind.KILL_JVM | Kind.KILL_EXECUTOR:
             return f"{pipeline}/{random.choice((*QUERIES, *QUERIES, 'nightly'))}"
         case Kind.KILL_WORKER:
             return f"{pipeline}/publish"
-        case Kind.PAUSE_DRIVER | Kind.SECOND_COPY | Kind.TEAR | Kind.RESTORE_CHECKPOINT:
+        case Kind.PAUSE_DRIVER | Kind.PAUSE_EXECUTOR | Kind.SECOND_COPY | Kind.TEAR | Kind.RESTORE_CHECKPOINT:
             return f"{pipeline}/{query}"
         case Kind.SKEW_CLOCK:
             return str(random.randrange(PARTITIONS))

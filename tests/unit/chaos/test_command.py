@@ -18,6 +18,8 @@ def test_the_schedule_can_be_seen_without_a_run() -> None:
     assert Kind.KILL_BROKER not in shown("--fault", "TEAR")
     assert Kind.TEAR in shown("--fault", "TEAR")
     assert Kind.TEAR not in shown("--quiet")
+    assert Kind.KILL_EXECUTOR not in shown("--minutes", "20")
+    assert Kind.KILL_EXECUTOR in shown("--minutes", "20", "--executors", "2")
 
 
 def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:

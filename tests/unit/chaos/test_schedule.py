@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import pytest
 
-from chaos.schedule import OF_BROKERS, OF_STATE, OUTSIDE, RANDOM, Kind, as_json, schedule, skews
+from chaos.schedule import OF_BROKERS, OF_EXECUTORS, OF_STATE, OUTSIDE, RANDOM, Kind, as_json, schedule, skews
 
 SECONDS = 1_800.0
 PIPELINES = ("north", "south")
@@ -17,7 +17,7 @@ def test_a_seed_replays_its_schedule() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_faults_are_in_order_and_each_kind_comes_up(seed: int) -> None:
-    faults = schedule(seed, SECONDS, PIPELINES)
+    faults = schedule(seed, SECONDS, PIPELINES, (*RANDOM, *OF_EXECUTORS))
     assert [fault.at_s for fault in faults] == sorted(fault.at_s for fault in faults)
     assert all(0 <= fault.at_s < SECONDS for fault in faults)
     assert {fault.kind for fault in faults} == set(Kind)
