@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +17,7 @@ from pipelines.deployment.deployment_model import PipelineDeployment, load_deplo
 from pipelines.deployment.files import DeploymentFile
 from pipelines.deployment.keda import Workers, keda_files
 from pipelines.deployment.kubernetes import kubernetes_files
+from pipelines.deployment.measured_rates import measured_rates
 from pipelines.deployment.pods import Place, Pods
 from pipelines.deployment.schedulers import airflow_files, cron_files, systemd_files
 from pipelines.deployment.spark_operator import Executors, spark_operator_files
@@ -143,6 +145,11 @@ def kubernetes(out: Path | None, **named: Any) -> None:
     "--rate-out", type=_RATE, help="With --workers: records per second that one executor processes."
 )
 @click.option(
+    "--measured",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="With --workers: take both rates from this file, printed by `oncelake lag --log-format json`.",
+)
+@click.option(
     "--catch-up",
     callback=interval,
     metavar="INTERVAL",
@@ -168,8 +175,23 @@ def keda(out: Path | None, workers: str | None, **named: Any) -> None:
     They start runs of the streams or, with --workers, scale the workers of a Spark cluster.
     """
     figures = {key: named.pop(key) for key in ("partitions", "rate_in", "rate_out", "catch_up")}
+    if measured := named.pop("measured"):
+        figures |= _measured(measured, figures, is_asked=workers is not None)
     cooldown, most = named.pop("cooldown"), named.pop("max_executors")
     _write(keda_files(_pods(named), _workers(workers, figures, cooldown, most)), out)
+
+
+def _measured(file: Path, figures: dict[str, Any], *, is_asked: bool) -> dict[str, float]:
+    """Return the rates that were measured.
+
+    Raises:
+        ConfigError: Nobody asks for them, they were given as well, or the file has none.
+    """
+    if not is_asked:
+        raise ConfigError("--measured: expected with --workers only; leave it out, or name the workers")
+    if figures["rate_in"] is not None or figures["rate_out"] is not None:
+        raise ConfigError("--measured: expected in place of --rate-in and --rate-out; leave these out")
+    return asdict(measured_rates(file))
 
 
 def _workers(
@@ -192,7 +214,10 @@ def _workers(
             )
         return None
     if missing := [name for name, value in options.items() if value is None]:
-        raise ConfigError(f"--workers needs {', '.join(missing)}, from which the threshold is computed")
+        rates = "; --measured takes the rates from oncelake lag" if "--rate-in" in missing else ""
+        raise ConfigError(
+            f"--workers needs {', '.join(missing)}, from which the threshold is computed{rates}"
+        )
     kind, _, name = workers.partition("/")
     return Workers(kind, name, **figures, cooldown=cooldown, most=most)
 

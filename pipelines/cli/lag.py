@@ -186,6 +186,8 @@ def _document(stage: StageLag) -> dict[str, Any]:
         "rate_in": facts.rate_in,
         "rate_out": facts.rate_out,
         "catch_up_s": facts.catch_up_s,
+        "capacity": facts.capacity,
+        "executors": facts.stream.executors if facts.stream else None,
         "partitions": [{**asdict(each), "catch_up_s": each.catch_up_s} for each in facts.partitions],
         "diagnosis": {
             "cause": diagnosis.cause,

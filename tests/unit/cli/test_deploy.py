@@ -64,6 +64,11 @@ def test_files_go_to_a_folder_and_the_same_to_standard_output(
     [
         (["keda", "--max-executors", "3"], "a stream is one run at a time"),
         (["keda", "--workers", "StatefulSet/spark"], "--workers needs --partitions, --rate-in"),
+        (["keda", "--measured", __file__], "--measured: expected with --workers only"),
+        (
+            ["keda", "--workers", "StatefulSet/spark", *FIGURES, "--measured", __file__],
+            "--measured: expected in place of --rate-in and --rate-out",
+        ),
         (
             ["keda", "--workers", "StatefulSet/spark", *FIGURES, "--cooldown", "1 minute"],
             "expected 5 minutes at least",
