@@ -15,8 +15,8 @@ from chaos.oracle import Violation
 
 _MB: Final = 1e6
 _EVERY_S: Final = 10.0
-_LEAST: Final = 24
-"""Samples below which nothing is said: half of them are of processes that are still warming up."""
+_LEAST: Final = 120
+"""Samples below which nothing is said, those of 20 minutes: Spark keeps files of a hundred micro-batches."""
 _MORE: Final = 1.25
 
 
