@@ -70,4 +70,5 @@ def test_streams_are_sampled_while_they_run(
     running.send(signal.SIGKILL)
     assert {*sampler.samples} == {"runs"}
     assert sampler.samples["runs"][-1].threads >= 1
-    assert "threads" in "\n".join(lines(sampler.samples))
+    assert "too few" in "\n".join(lines(sampler.samples))
+    assert "threads 90 -> 90" in "\n".join(lines({"runs": [STILL] * MANY}))
