@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from hashlib import sha256
 from typing import Final
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
@@ -11,6 +12,7 @@ from pipelines.records.fingerprints import canonical
 from pipelines.sql import literal, name
 
 FOUND_LENGTH: Final = 200
+SHOWN_KEY_LENGTH: Final = 64
 
 _FINGERPRINT: Final = 16
 _HASHED: Final = "sha256:"
@@ -65,6 +67,32 @@ def shown_found(contract: DataContract, column: str | None, found: str | None) -
             return None
         case None:
             return found
+
+
+def shown_record_key(contract: DataContract, key: bytes) -> str | None:
+    """Return what may be shown of a Kafka record's key; None if nothing may be.
+
+    A record's key is no column of the contract, and may have the value of any: it is shown as the column that
+    hides most. The fingerprint is that of a column whose text is the key.
+
+    Args:
+        contract: Says which columns hold personal data.
+        key: The key.
+
+    Returns:
+        The key as text, cut, or in hexadecimal if it is none; or its fingerprint.
+    """
+    treatments = {*contract.personal.values()}
+    if "drop" in treatments:
+        return None
+    if treatments:
+        return f"{_HASHED}{sha256(key).hexdigest()[:_FINGERPRINT]}"
+    try:
+        text = key.decode()
+    except UnicodeDecodeError:
+        text = ""
+    shown = f"'{text}'" if text.isprintable() and (text or not key) else f"0x{key.hex()}"
+    return shown if len(shown) <= SHOWN_KEY_LENGTH else f"{shown[:SHOWN_KEY_LENGTH]}… ({len(key):,} bytes)"
 
 
 def text_of(contract: DataContract, path: str, kind: DataType, column: str | None = None) -> str:
