@@ -121,6 +121,8 @@ class Backlog:
         partitions: By their number, those that have a leader.
         offline: Those that have none, of which nothing is known.
         under_replicated: Those with a replica that is not in sync.
+        leaders: The id of the broker that leads each of `partitions`.
+        moved: Those that are led by another broker than that of their first replica.
         retention: How long Kafka keeps a record; None if it does not delete by age, or does not say.
     """
 
@@ -129,6 +131,8 @@ class Backlog:
     partitions: Mapping[int, PartitionBacklog]
     offline: tuple[int, ...]
     under_replicated: tuple[int, ...]
+    leaders: Mapping[int, int]
+    moved: tuple[int, ...]
     retention: timedelta | None
 
 
@@ -174,7 +178,11 @@ def backlog(pipeline: Pipeline) -> Backlog:
         starts |= _first_starts(pipeline, topic, offsets, unknown)
     partitions = _partitions(pipeline, offsets, starts, before, at - RECENT)
     under = tuple(number for number, each in described.items() if each.isr().size() < each.replicas().size())
-    return Backlog(at, topic, partitions, offline, under, retention)
+    leaders = {number: int(described[number].leader().id()) for number in led}
+    moved = tuple(
+        number for number, leader in leaders.items() if described[number].replicas().get(0).id() != leader
+    )
+    return Backlog(at, topic, partitions, offline, under, leaders, moved, retention)
 
 
 def _partitions(
