@@ -77,8 +77,11 @@ def _of_source(config: PipelineConfig) -> Iterator[Acl]:
             yield Acl(job, "group", config.offsets_group, "Read", servers, optional=lacks)
     for job in _LOOKERS:
         yield Acl(job, "topic", kafka.topic, "Describe", servers)
-        # They read the first unread records, to know when these were sent.
-        lacks = "it is not known how old unread records are, so a stream that keeps up may seem slow"
+        # They read the first unread records, to know when these were sent, and keys of a hot partition.
+        lacks = (
+            "it is not known how old unread records are, so a stream that keeps up may seem slow; nor which"
+            " keys are frequent, and how fast brokers answer"
+        )
         yield Acl(job, "topic", kafka.topic, "Read", servers, optional=lacks)
         lacks = "nobody is told that Kafka is about to delete records that were not read"
         yield Acl(job, "topic", kafka.topic, "DescribeConfigs", servers, optional=lacks)

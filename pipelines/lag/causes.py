@@ -4,15 +4,16 @@ The rules are tried in the order of `_RULES`, reasons before what they lead to; 
 the cause. A stage that keeps up does not come near their limits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from statistics import mean, median
 from typing import Final
 
+from pipelines.kafka.fetches import SECONDS, THROTTLED_S, FetchFigures
 from pipelines.lag.diagnosis import Advice, Diagnosis, Figure, Symptom, SymptomKind
 from pipelines.lag.phases import Phase, longest_phase
-from pipelines.lag.stage_facts import PartitionLag, StageFacts
+from pipelines.lag.stage_facts import FrequentKey, KeySample, PartitionLag, StageFacts, TopicHealth
 from pipelines.spark.stream_progress import WRITTEN_S, BatchFigures, TaskFigures
 
 # What came since the last two steps of a stage is not behind.
@@ -25,9 +26,14 @@ _OVERDUE_SHARE: Final = 0.6
 _GC_SHARE: Final = 0.2
 _SOURCE_SHARE: Final = 0.5
 _SOURCE_S: Final = 1.0
+# A fetch of the first unread records, also from a disk, or from another continent.
+_FETCH_S: Final = 0.5
 _STATE_SHARE: Final = 0.5
 _SPILLED_BYTES: Final = 64 << 20
 _HOT_SHARE: Final = 0.5
+# Of the records of a partition, those of a key that is told, and of one that makes it hot.
+_FREQUENT_SHARE: Final = 0.05
+_HOT_KEY_SHARE: Final = 0.25
 _LONG_TASK_TIMES: Final = 4
 _LONG_TASK_SHARE: Final = 0.6
 _MANY_FILES: Final = 100
@@ -223,21 +229,58 @@ def _is_endangered(lag: PartitionLag, keeps_s: float) -> bool:
     return catch_up is None or _STEPS * catch_up > left
 
 
-def _kafka(facts: StageFacts) -> Diagnosis | None:
-    health = facts.health
-    if health is None:
+def _offline(facts: StageFacts) -> Diagnosis | None:
+    if facts.health is None or not facts.health.offline:
         return None
-    if health.offline:
-        offline = _symptom("no_leader", partitions=health.offline)
-        return Diagnosis("kafka", (offline,), 1.0, "restore_brokers")
+    offline = _symptom("no_leader", partitions=facts.health.offline)
+    return Diagnosis("kafka", (offline,), 1.0, "restore_brokers")
+
+
+def _throttled(facts: StageFacts) -> Diagnosis | None:
+    if facts.fetches is None or facts.fetches.throttled_s < THROTTLED_S:
+        return None
+    throttled = _symptom("throttled", waited_s=facts.fetches.throttled_s)
+    return Diagnosis("kafka", (throttled,), 0.9, "check_quotas")
+
+
+def _slow_fetches(facts: StageFacts) -> Diagnosis | None:
+    if facts.fetches is None:
+        return None
+    slow = tuple(_of_brokers(facts.fetches))
+    return _slow_kafka(facts, slow, 0.8) if slow else None
+
+
+def _of_brokers(fetches: FetchFigures) -> Iterator[Symptom]:
+    """Yield which brokers answer fetches slowly, or not at all."""
+    if fetches.silent:
+        yield _symptom("no_fetch", brokers=fetches.silent, waited_s=SECONDS)
+    for broker, took in sorted(fetches.latency_s.items()):
+        if took >= _FETCH_S:
+            yield _symptom("slow_fetch", broker=broker, took_s=took)
+
+
+def _slow_source(facts: StageFacts) -> Diagnosis | None:
     asking = _share_of_phase(facts, "source")
-    if asking <= _SOURCE_SHARE or _phase_s(facts, "source") <= _SOURCE_S:
+    if facts.health is None or asking <= _SOURCE_SHARE or _phase_s(facts, "source") <= _SOURCE_S:
         return None
-    slow = _symptom("slow_source", share=asking)
-    if not health.under_replicated:
-        return Diagnosis("kafka", (slow,), 0.7, "check_brokers")
-    under = _symptom("not_in_sync", partitions=health.under_replicated)
-    return Diagnosis("kafka", (slow, under), 0.9, "check_unsynced_brokers")
+    quick = _quick_fetches(facts)
+    return _slow_kafka(facts, (_symptom("slow_source", share=asking), *quick), 0.5 if quick else 0.7)
+
+
+def _slow_kafka(facts: StageFacts, slow: tuple[Symptom, ...], sure: float) -> Diagnosis:
+    """Return that brokers are slow, with what their partitions tell of them."""
+    health = facts.health or TopicHealth()
+    moved = (_symptom("moved_leaders", partitions=health.moved),) if health.moved else ()
+    if health.under_replicated:
+        under = _symptom("not_in_sync", partitions=health.under_replicated)
+        return Diagnosis("kafka", (*slow, under, *moved), 0.9, "check_unsynced_brokers")
+    return Diagnosis("kafka", (*slow, *moved), sure, "elect_leaders" if moved else "check_brokers")
+
+
+def _quick_fetches(facts: StageFacts) -> tuple[Symptom, ...]:
+    """Return that brokers answer fetches quickly; empty if they do not, or if it is unknown."""
+    latency = facts.fetches.latency_s.values() if facts.fetches else ()
+    return (_symptom("quick_fetches", ms=max(latency) * 1000),) if latency else ()
 
 
 def _executors(facts: StageFacts) -> Diagnosis | None:
@@ -276,7 +319,7 @@ def _hot_partition(facts: StageFacts) -> Diagnosis | None:
     if share < max(_HOT_SHARE, min(2 * fair, 0.9)) or hot.catch_up_s is not None:
         return None
     symptom = _symptom("hot_partition", partition=hot.partition, share=share, fair=fair)
-    return Diagnosis("skew", (symptom,), 0.8, "spread_partitions")
+    return Diagnosis("skew", (symptom, *_keys(facts)), 0.8, _against_skew(facts))
 
 
 def _hot_task(facts: StageFacts) -> Diagnosis | None:
@@ -286,7 +329,41 @@ def _hot_task(facts: StageFacts) -> Diagnosis | None:
     last = long[-1]
     longest = last.tasks.longest_s if last.tasks else 0.0
     symptom = _symptom("long_task", longest=longest, micro_batch=last.seconds)
-    return Diagnosis("skew", (symptom,), 0.7, "spread_keys")
+    return Diagnosis("skew", (symptom, *_keys(facts)), 0.7, _against_skew(facts))
+
+
+def _keys(facts: StageFacts) -> tuple[Symptom, ...]:
+    """Return the keys of which a partition has many records; empty if they are unknown."""
+    sample = facts.sample
+    if sample is None:
+        return ()
+    frequent = tuple(_key(sample, each) for each in sample.keys if each.least >= _FREQUENT_SHARE)
+    most = sample.keys[0].share
+    none = _symptom("no_frequent_key", share=most, records=sample.records, partition=sample.partition)
+    return frequent or (none,)
+
+
+def _key(sample: KeySample, key: FrequentKey) -> Symptom:
+    figures: dict[str, Figure] = {
+        "share": key.share,
+        "records": sample.records,
+        "partition": sample.partition,
+    }
+    if key.is_missing:
+        return _symptom("no_key", **figures)
+    if key.shown is None:
+        return _symptom("hidden_key", offset=key.offset, **figures)
+    return _symptom("frequent_key", key=key.shown, offset=key.offset, **figures)
+
+
+def _against_skew(facts: StageFacts) -> Advice:
+    if facts.stage != "ingest":
+        return "spread_keys"
+    if facts.sample is None:
+        return "spread_partitions"
+    # No number of partitions divides a key.
+    is_one_key = any(not each.is_missing and each.least >= _HOT_KEY_SHARE for each in facts.sample.keys)
+    return "divide_key" if is_one_key else "check_partitioner"
 
 
 def _is_uneven(batch: BatchFigures, tasks: TaskFigures) -> bool:
@@ -336,6 +413,7 @@ def _slow(facts: StageFacts) -> Diagnosis | None:
     symptoms = (
         _symptom("rate_at_capacity", rate=rate_in, capacity=capacity),
         _symptom("longest_phase", share=longest.share, phase=longest.phase),
+        *(_quick_fetches(facts) if longest.phase == "write" else ()),
     )
     return Diagnosis("slow", symptoms, 0.8, _FASTER[longest.phase])
 
@@ -362,7 +440,10 @@ _RULES: Final[tuple[Callable[[StageFacts], Diagnosis | None], ...]] = (
     _retention,
     _not_behind,
     _ended,
-    _kafka,
+    _offline,
+    _throttled,
+    _slow_fetches,
+    _slow_source,
     _open_transaction,
     _executors,
     _gc,

@@ -7,6 +7,7 @@ from statistics import median
 from typing import Final
 
 from pipelines.config.streams import Query
+from pipelines.kafka.fetches import FetchFigures
 from pipelines.spark.stream_progress import BatchFigures, Refusal, StreamProgress
 
 _RECENT: Final = timedelta(minutes=5)
@@ -57,14 +58,50 @@ class TopicHealth:
     Attributes:
         offline: Partitions without a leader, of whose records nothing is known.
         under_replicated: Partitions with a replica that is not in sync.
+        moved: Partitions that are led by another broker than that of their first replica.
         retention_s: How long Kafka keeps a record, in seconds; None if it does not delete by age.
         is_other: Whether it is not the topic that bronze was filled from.
     """
 
     offline: tuple[int, ...] = ()
     under_replicated: tuple[int, ...] = ()
+    moved: tuple[int, ...] = ()
     retention_s: float | None = None
     is_other: bool = False
+
+
+@dataclass(frozen=True)
+class FrequentKey:
+    """A frequent key of a sample: the key of records in Kafka, not that of the deduplication.
+
+    Attributes:
+        shown: What may be shown of it; None if nothing may be, or if records have no key.
+        is_missing: Whether these are records without a key.
+        share: Of the records of the sample, those with this key; at most.
+        least: The same; at least.
+        offset: Where such a record lies.
+    """
+
+    shown: str | None
+    is_missing: bool
+    share: float
+    least: float
+    offset: int
+
+
+@dataclass(frozen=True)
+class KeySample:
+    """The keys of some unread records of a partition.
+
+    Attributes:
+        partition: The partition.
+        records: How many records were looked at.
+        keys: The most frequent keys, the most frequent first.
+    """
+
+    partition: int
+    records: int
+    keys: tuple[FrequentKey, ...]
 
 
 @dataclass(frozen=True)
@@ -86,6 +123,9 @@ class StageFacts:
         wanted_executors: How many executors the configuration asks for; None if it does not say.
         cluster: Of ingest, the cluster that it reads; None for the first.
         unreachable: Why that cluster was not asked, if it does not answer and others do not depend on it.
+        fetches: Of a stage that reads Kafka and is behind, how brokers answer fetches; None if it is unknown.
+        sample: Of such a stage whose partitions are uneven, keys of the partition that is most behind; None
+            if they are unknown.
     """
 
     stage: Query
@@ -102,6 +142,8 @@ class StageFacts:
     wanted_executors: int | None = None
     cluster: str | None = None
     unreachable: str | None = None
+    fetches: FetchFigures | None = None
+    sample: KeySample | None = None
 
     @property
     def name(self) -> str:

@@ -15,6 +15,7 @@ from pipelines.delta.stream_position import first_unread_version, unread_rows
 from pipelines.delta.tables import exists, version
 from pipelines.errors import InfrastructureError
 from pipelines.kafka.backlog import Backlog, PartitionBacklog, backlog
+from pipelines.lag.kafka_looks import looked_at
 from pipelines.lag.stage_facts import PartitionLag, StageFacts, TopicHealth
 from pipelines.spark.checkpoints import offsets_of, planned_at, query_files
 from pipelines.spark.pipeline import Pipeline
@@ -74,16 +75,18 @@ def _evidence_of_cluster(source: Pipeline) -> StageFacts:
 
 def _behind_kafka(pipeline: Pipeline) -> StageFacts:
     found = backlog(pipeline)
-    return replace(
+    facts = replace(
         _with_stream(pipeline, "ingest", lag_of_partitions(found), found.at),
         usual_rate_in=sum(each.usual_rate_in for each in found.partitions.values()),
         health=TopicHealth(
             found.offline,
             found.under_replicated,
+            found.moved,
             None if found.retention is None else found.retention.total_seconds(),
             _is_other_topic(pipeline, found),
         ),
     )
+    return looked_at(pipeline, facts, found)
 
 
 def _behind_table(

@@ -34,11 +34,24 @@ SYMPTOM_TEXTS: Final[dict[SymptomKind, str]] = {
     "no_answer": "the cluster does not answer: {failure}",
     "no_leader": "partitions without a leader: {partitions}",
     "slow_source": "asking Kafka for offsets takes {share:.0%} of a micro-batch",
+    "throttled": "brokers make clients of this user wait because of a quota: {waited_s} for a fetch",
+    "slow_fetch": "broker {broker} answers a fetch in {took_s}",
+    "no_fetch": "brokers that answer no fetch within {waited_s}: {brokers}",
+    "quick_fetches": "brokers answer a fetch in {ms:,.1f} ms",
     "not_in_sync": "partitions with replicas that are not in sync: {partitions}",
+    "moved_leaders": "partitions that another broker leads than that of their first replica: {partitions}",
     "few_executors": "{executors} of {wanted} executors are running",
     "garbage_collection": "{share:.0%} of the time of tasks is garbage collection",
     "spilled": "tasks spill to disk, up to {mib:,.0f} MiB in a micro-batch",
     "hot_partition": "partition {partition} has {share:.0%} of the lag; its fair share is {fair:.0%}",
+    "frequent_key": "{share:.0%} of {records:,} sampled records of partition {partition} have the Kafka"
+    " record key {key}, such as offset {offset}",
+    "hidden_key": "{share:.0%} of {records:,} sampled records of partition {partition} have one Kafka"
+    " record key,"
+    " which is hidden since the contract has personal data, such as offset {offset}",
+    "no_key": "{share:.0%} of {records:,} sampled records of partition {partition} have no Kafka record key",
+    "no_frequent_key": "no Kafka record key has more than {share:.0%} of {records:,} sampled records of"
+    " partition {partition}",
     "long_task": "one task runs for {longest:.1f} s of {micro_batch:.1f} s",
     "state_time": "{share:.0%} of the time of tasks is spent on the state",
     "state_memory": "it takes {mib:,.0f} MiB of memory",
@@ -65,12 +78,20 @@ ADVICE: Final[dict[Advice, str]] = {
     "find_producer": "find its producer: kafka-transactions.sh find-hanging",
     "raise_retention": "raise retention.ms of the topic now, then add cores or start the stream: {start}",
     "restore_brokers": "bring their brokers back; the stream waits for them",
+    "check_quotas": "raise the quota: kafka-configs.sh --describe --entity-type users, and --entity-type"
+    " clients, show consumer_byte_rate and request_percentage",
     "check_brokers": "check the latency and request queues of the brokers",
     "check_unsynced_brokers": "check the logs and disks of these brokers",
+    "elect_leaders": "check the latency and request queues of the brokers; give partitions back to their"
+    " first replicas: kafka-leader-election.sh --election-type preferred --all-topic-partitions",
     "check_cluster_manager": "check the cluster manager: quota, nodes, failing executors",
     "more_memory": "give executors more memory, or fewer cores each",
     "more_memory_or_less_data": "give executors more memory, or limit what a micro-batch reads",
     "spread_partitions": "find out which keys producers send there; add partitions",
+    "divide_key": "more partitions do not divide a key: let producers add something to it, or send without a"
+    " key; see docs/lag.md, 'Frequent keys'",
+    "check_partitioner": "no single key is the reason: check how producers choose the partition; add"
+    " partitions",
     "spread_keys": "find out which keys are so frequent; raise speed.state_partitions",
     "less_state": "shorten speed.watermark_delay, or give executors faster local disks and more memory",
     "fewer_files_of_ingest": "raise ingest.trigger_interval; compact the table: run maintain",

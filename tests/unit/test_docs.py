@@ -408,6 +408,7 @@ def test_the_architecture_says_what_bounds_each_module_that_collects_on_the_driv
     collects = re.compile(
         r"\.collect\(|small_rows\(|toPandas\(|toLocalIterator\(|\.first\(\)|F\.broadcast\(|toArrow\(|inputFiles\("
         r"|collectAsList\("
+        r"|consumer\.KafkaConsumer\("
         r"|jvm\.oncelake\.decode\.SetAside\("
     )
     section = text(ROOT / "docs/architecture.md").partition("## What the driver holds")[2]

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from pipelines.config.streams import STREAMS, Query
+from pipelines.kafka.fetches import FetchFigures
 from pipelines.lag.alerts import status_of
 from pipelines.lag.causes import find_cause
 from pipelines.lag.diagnosis import LagCause, Symptom
-from pipelines.lag.stage_facts import PartitionLag, StageFacts, TopicHealth
+from pipelines.lag.stage_facts import FrequentKey, KeySample, PartitionLag, StageFacts, TopicHealth
 from pipelines.spark.stream_progress import (
     BatchFigures,
     StateFigures,
@@ -89,10 +90,19 @@ class Stage:
         )
 
     def behind(self, out: float = 0.5) -> None:
-        """Lets the lag grow: of what comes, a part is processed."""
+        """Lets the lag grow: of what comes, a part is processed. If brokers were asked, they are quick."""
         age = (self.trigger + self.seconds) * self.rng.uniform(5, 50) + 60
         self.partitions(lambda lag: replace(lag, records=int((lag.rate_in or 0) * age) + 1, behind_s=age))
         self.partitions(lambda lag: replace(lag, rate_out=(lag.rate_in or 0) * out))
+        if self.facts.stage == "ingest" and out < 1 and self.rng.random() < 0.5:
+            self.fetches()
+
+    def fetches(self, slow: int = 0, **figures: object) -> None:
+        """Lets three brokers answer fetches, some of them slowly."""
+        quick = {broker: self.rng.uniform(0.0005, 0.3) for broker in (1, 2, 3)}
+        late = {broker: self.rng.uniform(0.6, 5) for broker in self.rng.sample((1, 2, 3), slow)}
+        figures = {"throttled_s": self.rng.uniform(0, 0.09), **figures}
+        self.change(fetches=FetchFigures(quick | late, **figures))  # type: ignore[arg-type]
 
     def partitions(self, change: Callable[[PartitionLag], PartitionLag]) -> None:
         self.facts = replace(self.facts, partitions=tuple(map(change, self.facts.partitions)))
@@ -190,6 +200,24 @@ def slow_brokers(stage: Stage) -> None:
     stage.change(health=TopicHealth(under_replicated=under, retention_s=WEEK))
 
 
+def throttled(stage: Stage) -> None:
+    stage.behind(out=0.9)
+    stage.fetches(throttled_s=stage.rng.uniform(0.2, 10))
+
+
+def slow_fetches(stage: Stage) -> None:
+    # Of the time of tasks nobody knows how much is waiting for fetches.
+    slow(stage)
+    stage.fetches(slow=stage.rng.randint(1, 3))
+    moved = (0, 2) if stage.rng.random() < 0.5 else ()
+    stage.change(health=TopicHealth(moved=moved, retention_s=WEEK))
+
+
+def silent_broker(stage: Stage) -> None:
+    stage.behind(out=0)
+    stage.fetches(silent=(stage.rng.randrange(3),))
+
+
 def executors(stage: Stage) -> None:
     stage.behind()
     stage.stream(executors=stage.rng.randint(0, 3))
@@ -213,6 +241,19 @@ def hot_partition(stage: Stage) -> None:
     stage.partitions(
         lambda lag: replace(lag, records=int(lag.records * times)) if lag.partition == hot else lag
     )
+
+
+def hot_record_key(stage: Stage) -> None:
+    hot_partition(stage)
+    keyed = stage.rng.uniform(0.3, 1)
+    key = FrequentKey("'UA'", is_missing=False, share=keyed, least=keyed, offset=7)
+    sampled(stage, key, FrequentKey("'DL'", is_missing=False, share=0.06, least=0.06, offset=9))
+
+
+def sampled(stage: Stage, *keys: FrequentKey) -> None:
+    """Lets keys of the partition be known that is most behind."""
+    hot = max(stage.facts.partitions, key=lambda each: each.records)
+    stage.change(sample=KeySample(hot.partition or 0, 2_000, keys))
 
 
 def hot_key(stage: Stage) -> None:
@@ -294,8 +335,12 @@ OF_INGEST: list[tuple[LagCause, Callable[[Stage], None]]] = [
     ("retention", lost),
     ("kafka", offline),
     ("kafka", slow_brokers),
+    ("kafka", throttled),
+    ("kafka", slow_fetches),
+    ("kafka", silent_broker),
     ("open_transaction", open_transaction),
     ("skew", hot_partition),
+    ("skew", hot_record_key),
     ("burst", burst),
     ("burst", burst_after_quiet),
 ]
@@ -467,3 +512,108 @@ def test_the_source_of_a_table_is_not_kafka() -> None:
 def test_a_stage_without_the_table_that_it_reads_says_so() -> None:
     facts = StageFacts("speed", NOW, (), missing_table="bronze")
     assert find_cause(facts).symptoms == (Symptom("no_table", {"table": "bronze"}),)
+
+
+def told(stage: Stage) -> tuple[LagCause, str | None, list[str]]:
+    """The cause, the advice, and the kinds of what points to it."""
+    found = find_cause(stage.facts)
+    return found.cause, found.advice, [each.kind for each in found.symptoms]
+
+
+def test_a_key_that_makes_a_partition_hot_is_named_and_nobody_is_told_to_add_partitions() -> None:
+    stage = Stage(1)
+    hot_record_key(stage)
+    found = find_cause(stage.facts)
+    assert found.advice == "divide_key"
+    assert [each.kind for each in found.symptoms] == ["hot_partition", "frequent_key", "frequent_key"]
+    first = found.symptoms[1].figures
+    assert (first["key"], first["offset"], first["records"]) == ("'UA'", 7, 2_000)
+    assert 0.3 <= float(str(first["share"])) <= 1
+
+
+@pytest.mark.parametrize(
+    ("key", "kind", "advice"),
+    [
+        (FrequentKey("'UA'", is_missing=False, share=0.03, least=0.02, offset=7), "no_frequent_key",
+         "check_partitioner"),
+        # What is counted may be too high.
+        (FrequentKey("'UA'", is_missing=False, share=0.4, least=0.01, offset=7), "no_frequent_key",
+         "check_partitioner"),
+        (FrequentKey(None, is_missing=True, share=0.9, least=0.9, offset=7), "no_key", "check_partitioner"),
+        (FrequentKey(None, is_missing=False, share=0.9, least=0.9, offset=7), "hidden_key", "divide_key"),
+        (FrequentKey("'UA'", is_missing=False, share=0.1, least=0.1, offset=7), "frequent_key",
+         "check_partitioner"),
+    ],
+)  # fmt: skip
+def test_a_partition_that_is_hot_without_a_frequent_key_has_another_remedy(
+    key: FrequentKey, kind: str, advice: str
+) -> None:
+    stage = Stage(1)
+    hot_partition(stage)
+    sampled(stage, key)
+    assert told(stage) == ("skew", advice, ["hot_partition", kind])
+
+
+def test_a_long_task_of_ingest_is_told_with_the_keys_of_its_partition_and_not_with_settings_of_speed() -> (
+    None
+):
+    stage = Stage(1)
+    hot_key(stage)
+    assert told(stage) == ("skew", "spread_partitions", ["long_task"])
+    sampled(stage, FrequentKey("'UA'", is_missing=False, share=0.9, least=0.9, offset=7))
+    assert told(stage) == ("skew", "divide_key", ["long_task", "frequent_key"])
+
+
+def test_a_quota_is_told_before_slow_brokers_and_a_short_wait_is_none() -> None:
+    stage = Stage(1)
+    slow_fetches(stage)
+    stage.fetches(slow=2, throttled_s=0.5)
+    assert told(stage) == ("kafka", "check_quotas", ["throttled"])
+    gc(stage)
+    stage.fetches(throttled_s=0.05)
+    assert cause_of(stage) == "gc"
+
+
+def test_a_slow_broker_is_named_with_what_its_partitions_tell_of_it() -> None:
+    stage = Stage(1)
+    slow(stage)
+    health = TopicHealth(moved=(4,), retention_s=WEEK)
+    stage.change(fetches=FetchFigures({1: 0.002, 2: 3.5}, silent=(3,)), health=health)
+    found = find_cause(stage.facts)
+    assert [dict(each.figures) for each in found.symptoms] == [
+        {"brokers": (3,), "waited_s": 5.0},
+        {"broker": 2, "took_s": 3.5},
+        {"partitions": (4,)},
+    ]
+    assert (found.cause, found.advice) == ("kafka", "elect_leaders")
+    stage.change(health=replace(health, moved=()))
+    assert told(stage)[1:] == ("check_brokers", ["no_fetch", "slow_fetch"])
+    stage.change(health=replace(health, under_replicated=(4,)))
+    assert told(stage)[1:] == (
+        "check_unsynced_brokers",
+        ["no_fetch", "slow_fetch", "not_in_sync", "moved_leaders"],
+    )
+
+
+def test_a_leader_that_has_moved_alone_slows_no_reader() -> None:
+    stage = Stage(1)
+    gc(stage)
+    stage.change(health=TopicHealth(moved=(0, 1), retention_s=WEEK))
+    assert cause_of(stage) == "gc"
+
+
+def test_quick_fetches_speak_against_brokers_and_for_the_store_where_most_time_passes_in_writing() -> None:
+    stage = Stage(1)
+    slow(stage)
+    stage.change(fetches=FetchFigures({1: 0.002, 2: 0.004}))
+    found = find_cause(stage.facts)
+    assert (found.cause, found.symptoms[-1]) == ("slow", Symptom("quick_fetches", {"ms": 4.0}))
+    stage = Stage(1)
+    slow_brokers(stage)
+    stage.change(fetches=None)
+    without = find_cause(stage.facts)
+    stage.change(fetches=FetchFigures({1: 0.002}))
+    quick = find_cause(stage.facts)
+    assert (without.cause, quick.cause) == ("kafka", "kafka")
+    assert "quick_fetches" in {each.kind for each in quick.symptoms}
+    assert quick.confidence <= without.confidence
