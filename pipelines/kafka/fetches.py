@@ -17,7 +17,7 @@ from pipelines.kafka.source import client_options
 from pipelines.spark.pipeline import Pipeline
 
 SECONDS: Final = 5.0
-"""How long one look at a topic takes at most, but for the time that closing a client takes."""
+"""How long a look at a broker, or at a partition, takes at most, but for the time that closing takes."""
 
 THROTTLED_S: Final = 0.1
 """What a broker makes a client wait because of a quota is told from this on."""
@@ -29,11 +29,11 @@ _POLL_MS: Final = 200
 _CLOSE_S: Final = 1
 # Of more brokers, those are asked that lead the partitions that are most behind.
 _MOST_BROKERS: Final = 8
+_MOST_SECONDS: Final = 10.0
 _ANSWERS: Final = 4
 _PLACES: Final = 16
 _BYTES: Final = 4 << 20
 _FETCHES: Final = "consumer-fetch-manager-metrics"
-_NODES: Final = "consumer-node-metrics"
 
 
 class Unread(NamedTuple):
@@ -85,16 +85,20 @@ def fetch_figures(pipeline: Pipeline, unread: Mapping[int, Unread]) -> FetchFigu
     Raises:
         Py4JJavaError: The cluster refuses, or has just deleted what was unread.
     """
-    asked = one_for_each_broker(unread)
-    with _reader(pipeline) as reader:
-        reader.assign({number: each.offsets.start for number, each in asked.items()})
-        _fetch(reader, {number: each.offsets.stop for number, each in asked.items()})
-        latency = {each.broker: reader.latency_s(each.broker) for each in asked.values()}
-        throttled = reader.throttled_s()
+    until = time.monotonic() + _MOST_SECONDS
+    latency, throttled = dict[int, float | None](), 0.0
+    for number, (broker, offsets) in one_for_each_broker(unread).items():
+        # Who is not given time to answer is not silent.
+        if throttled >= THROTTLED_S or time.monotonic() + SECONDS > until:
+            break
+        # A client of its own, since the client tells no latency by broker.
+        with _reader(pipeline) as reader:
+            _fetch(reader, number, offsets)
+            latency[broker] = reader.latency_s()
+            throttled = max(throttled, reader.throttled_s())
     return FetchFigures(
         {broker: seconds for broker, seconds in latency.items() if seconds is not None},
-        # Who has to wait because of a quota asks no more.
-        tuple(b for b, seconds in latency.items() if seconds is None and throttled < THROTTLED_S),
+        tuple(broker for broker, seconds in latency.items() if seconds is None),
         throttled,
     )
 
@@ -113,7 +117,7 @@ def sampled_records(pipeline: Pipeline, partition: int, offsets: range) -> Itera
     with _reader(pipeline) as reader:
         until = time.monotonic() + SECONDS
         for place in places(offsets):
-            reader.assign({partition: place.start})
+            reader.assign(partition, place.start)
             yield from _records_at(reader, partition, place, until)
 
 
@@ -133,18 +137,15 @@ def places(offsets: range) -> list[range]:
     return [range(first, after) for first, after in pairwise(bounds)]
 
 
-def _fetch(reader: "_Reader", ends: Mapping[int, int]) -> None:
-    """Fetch a few times from each partition, or up to its end; not longer than is allowed."""
+def _fetch(reader: "_Reader", number: int, offsets: range) -> None:
+    """Fetch a few times from a partition, or up to its end; not longer than is allowed."""
     until = time.monotonic() + SECONDS
-    answers = dict.fromkeys(ends, 0)
-    while answers and time.monotonic() < until and reader.throttled_s() < THROTTLED_S:
-        polled = reader.poll()
-        for number in list(answers):
-            answers[number] += not polled.records(reader.partition(number)).isEmpty()
-            # Where records of a transaction were aborted, a fetch brings none, and moves on.
-            if answers[number] == _ANSWERS or reader.position(number) >= ends[number]:
-                del answers[number]
-                reader.pause(number)
+    reader.assign(number, offsets.start)
+    while time.monotonic() < until and reader.answers() < _ANSWERS and reader.throttled_s() < THROTTLED_S:
+        reader.poll()
+        # Where records of a transaction were aborted, a fetch brings none, and moves on.
+        if reader.position(number) >= offsets.stop:
+            return
 
 
 def _records_at(reader: "_Reader", partition: int, place: range, until: float) -> Iterator[SampledRecord]:
@@ -181,41 +182,38 @@ class _Reader:
     def partition(self, number: int) -> Any:
         return self.jvm.org.apache.kafka.common.TopicPartition(self.topic, number)
 
-    def assign(self, starts: Mapping[int, int]) -> None:
-        """Read partitions, each from an offset on."""
-        assigned = self.jvm.java.util.ArrayList()
-        for number in starts:
-            assigned.add(self.partition(number))
-        self.consumer.assign(assigned)
-        for number, offset in starts.items():
-            self.consumer.seek(self.partition(number), offset)
+    def assign(self, number: int, offset: int) -> None:
+        """Read a partition from an offset on, and no other."""
+        partition = self.partition(number)
+        self.consumer.assign(self.jvm.java.util.Collections.singletonList(partition))
+        self.consumer.seek(partition, offset)
 
     def poll(self) -> Any:
         return self.consumer.poll(self.jvm.java.time.Duration.ofMillis(_POLL_MS))
 
-    def pause(self, number: int) -> None:
-        self.consumer.pause(self.jvm.java.util.Collections.singletonList(self.partition(number)))
-
     def position(self, number: int) -> int:
         return int(self.consumer.position(self.partition(number)))
 
-    def latency_s(self, broker: int) -> float | None:
-        """Return how long a broker takes to answer a fetch, on average; None if it has answered none."""
-        ms = self._figure("request-latency-avg", _NODES, {"node-id": f"node-{broker}"})
+    def answers(self) -> float:
+        """Return how many fetches were answered."""
+        return self._figure("fetch-total") or 0.0
+
+    def latency_s(self) -> float | None:
+        """Return how long a fetch took, on average; None if none was answered."""
+        ms = self._figure("fetch-latency-avg")
         return None if ms is None else ms / 1000
 
     def throttled_s(self) -> float:
-        return (self._figure("fetch-throttle-time-max", _FETCHES) or 0.0) / 1000
+        return (self._figure("fetch-throttle-time-max") or 0.0) / 1000
 
     def consumed_bytes(self) -> float:
-        return self._figure("bytes-consumed-total", _FETCHES) or 0.0
+        return self._figure("bytes-consumed-total") or 0.0
 
-    def _figure(self, name: str, group: str, tags: Mapping[str, str] = {}) -> float | None:
-        """Return a metric of the consumer; None if it has no value yet."""
-        own = self.jvm.java.util.HashMap()
-        for tag, text in {"client-id": self.client, **tags}.items():
-            own.put(tag, text)
-        found = self.consumer.metrics().get(self.jvm.org.apache.kafka.common.MetricName(name, group, "", own))
+    def _figure(self, name: str) -> float | None:
+        """Return a metric of all fetches; None if it has no value yet."""
+        own = self.jvm.java.util.Collections.singletonMap("client-id", self.client)
+        metric = self.jvm.org.apache.kafka.common.MetricName(name, _FETCHES, "", own)
+        found = self.consumer.metrics().get(metric)
         value = math.nan if found is None else float(found.metricValue())
         return None if math.isnan(value) else value
 
