@@ -28,6 +28,8 @@ Settings are read in this order. A later one overrides an earlier one, key by ke
 5. the environment variable `KAFKA_BOOTSTRAP_SERVERS`
 6. `--set key=value`
 
+NAME is the name of the pipeline: letters, digits, `_` and `-`, with a letter or a digit first. A name with a
+dot is refused ([decision](decisions/0087-names-of-pipelines-have-no-dots.md)); `kafka.topic` may have some.
 `--env` sets ENV; the default is `local`. `--conf-dir` sets another folder than `conf`.
 `KAFKA_BOOTSTRAP_SERVERS` sets `kafka.bootstrap_servers` in every environment: unset it before you use
 another cluster.

@@ -21,12 +21,12 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Final, get_args, get_origin
 
-from pydantic import SecretStr, ValidationError
+from pydantic import SecretStr, TypeAdapter, ValidationError
 
 from pipelines.config.model import PipelineConfig
 from pipelines.config.references import EXPECTED, plain_secrets, require_text, resolved
 from pipelines.config.setting_kinds import has_form, holds_secret, parts_of
-from pipelines.config.values import Form
+from pipelines.config.values import Form, PipelineName
 from pipelines.errors import ConfigError
 from pipelines.model_errors import RefusedValue, refused_values
 from pipelines.text_files import LARGEST_YAML, read_text, why_unreadable
@@ -38,6 +38,7 @@ _OTHER_ENDING: Final = ".yaml"
 _OF_ONE_PIPELINE: Final = (("kafka", "topic"), ("speed", "watermark_delay"))
 _SERVERS: Final = "KAFKA_BOOTSTRAP_SERVERS"
 _LONGEST_SHOWN: Final = 100
+_NAME: Final = TypeAdapter[str](PipelineName)
 _CLUSTERS: Final = ("kafka", "clusters")
 # By the names of settings and headers; a path or a class of credentials is none.
 _SECRET_HEADER: Final = re.compile(r"authorization|cookie|token|secret|signature|api-?key", re.IGNORECASE)
@@ -214,6 +215,7 @@ def _files(name: str, env: str, conf_dir: Path) -> Iterator[_Source]:
         close = get_close_matches(name, names, 1)
         hint = f"did you mean '{close[0]}'?" if close else f"there are: {', '.join(names) or 'none'}"
         raise ConfigError(f"{conf_dir}/base/pipelines/{name}.yml: no such pipeline; {hint}")
+    _require_name(name, conf_dir)
     if env not in envs:
         raise ConfigError(f"{conf_dir}/{env}: no such environment; --env takes one of: {', '.join(envs)}")
     for folder in ("base", env):
@@ -225,6 +227,22 @@ def _files(name: str, env: str, conf_dir: Path) -> Iterator[_Source]:
                 )
             if path.name in there:
                 yield _Source(str(path), read_yaml(path))
+
+
+def _require_name(name: str, conf_dir: Path) -> None:
+    """Make sure that a file may be named so, before programs are run that its settings name.
+
+    Raises:
+        ConfigError: It may not.
+    """
+    try:
+        _NAME.validate_python(name)
+    except ValidationError as error:
+        (refused,) = refused_values(error, name)
+        raise ConfigError(
+            f"{conf_dir}/base/pipelines/{name}.yml: expected {refused.expected()}, got"
+            f" {refused.found_text(_LONGEST_SHOWN)}"
+        ) from None
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -296,9 +296,10 @@ ContractFile = Annotated[
 ]
 PipelineName = Annotated[
     str,
+    # Names are put together by dots, as ids and groups in Kafka are: without others each is of one pipeline.
     like(
-        r"[A-Za-z0-9][A-Za-z0-9._-]*",
-        "a name of letters, digits, '.', '_' and '-', a letter or a digit first (rename the file)",
+        r"[A-Za-z0-9][A-Za-z0-9_-]*",
+        "a name of letters, digits, '_' and '-', a letter or a digit first (rename the file)",
     ),
 ]
 ViewName = Annotated[

@@ -5,8 +5,10 @@ from shutil import copytree
 
 import pytest
 
-from pipelines.config.loader import load_config
+from pipelines.config.loader import load_config, raw_settings
 from pipelines.errors import ConfigError
+from pipelines.publishing.settings import sink_of
+from pipelines.publishing.slots import transactional_id
 
 
 def refusal(*settings: str) -> str:
@@ -157,14 +159,43 @@ def test_a_wrong_name_of_a_cluster_is_refused_where_it_stands() -> None:
     assert refusal(setting) == f"{where}: expected {said}, got 'A B'"
 
 
-def test_a_file_whose_name_is_no_pipeline_is_to_be_renamed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["my flights", "shop.flights", "flights.lag", "flights.", "_flights"])
+def test_a_file_whose_name_is_no_pipeline_is_to_be_renamed(name: str, tmp_path: Path) -> None:
+    conf, ran = tmp_path / "conf", tmp_path / "ran"
+    copytree("conf", conf)
+    file = conf / f"base/pipelines/{name}.yml"
+    text = (conf / "base/pipelines/flights.yml").read_text()
+    file.write_text(f"{text}\nregistry: {{url: '${{command:touch {ran}}}'}}\n")
+    said = "a name of letters, digits, '_' and '-', a letter or a digit first (rename the file)"
+    for read in (
+        lambda: load_config(name, conf_dir=conf, environ={}),
+        lambda: raw_settings(name, env="local", conf_dir=conf),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            read()
+        assert str(refused.value) == f"{file}: expected {said}, got '{name}'"
+    # No program that a setting names has run for a pipeline that there cannot be.
+    assert not ran.exists()
+
+
+def test_pipelines_and_environments_never_share_what_is_named_by_them(tmp_path: Path) -> None:
+    """A dot divides the parts of these names, and only an environment may have some: the last is the name."""
     conf = tmp_path / "conf"
     copytree("conf", conf)
-    (conf / "base/pipelines/my flights.yml").write_text((conf / "base/pipelines/flights.yml").read_text())
-    with pytest.raises(ConfigError) as refused:
-        load_config("my flights", conf_dir=conf, environ={})
-    assert (
-        "name: expected a name of letters, digits, '.', '_' and '-', a letter or a digit first (rename"
-        in str(refused.value)
-    )
-    assert str(refused.value).endswith(", got 'my flights'")
+    text = (conf / "base/pipelines/flights.yml").read_text()
+    names = ["flights", "flights-lag", "eu-flights", "eu_flights"]
+    envs = ["local", "local.eu", "local.eu-flights"]
+    for name in names:
+        (conf / f"base/pipelines/{name}.yml").write_text(text)
+    for env in envs:
+        copytree("conf/local", conf / env, dirs_exist_ok=True)
+    settings = ("publish.topic=out", "kafka.clusters.eu.bootstrap_servers=eu:9092")
+    configs = [
+        load_config(name, env=env, conf_dir=conf, environ={}, settings=settings)
+        for name in names
+        for env in envs
+    ]
+    groups = [source.offsets_group for config in configs for source in config.sources()]
+    ids = [transactional_id(sink_of(config).name, slot) for config in configs for slot in range(3)]
+    assert len({*groups}) == len(groups) == 2 * len(configs)
+    assert len({*ids}) == len(ids)

@@ -206,7 +206,7 @@ def test_a_secret_of_a_cluster_is_refused_and_not_shown(tmp_path: Path) -> None:
 
 
 def test_no_cluster_of_a_pipeline_has_a_name_that_another_has(tmp_path: Path) -> None:
-    pipelines = ["flights", "flights-eu", "flights.eu", "x" * 30, "x" * 40]
+    pipelines = ["flights", "flights-eu", "flights_eu", "x" * 30, "x" * 40]
     clusters = ["eu", "e-u", "flights--eu", "y" * 39, "y" * 40, "eu--y"]
     pods = [Pods(described(tmp_path / str(n), name=name), Place()) for n, name in enumerate(pipelines)]
     names = [each.name_for("ingest", cluster) for each in pods for cluster in (None, *clusters)]
