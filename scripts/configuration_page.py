@@ -62,9 +62,9 @@ nothing ends after 10 ms (`fetch.max.wait.ms`) where `fetch.min.bytes` is 1. `ka
 """
 _RISKS: Final = """## Risks
 
-A setting that loses data, or puts needless load on the cluster, is refused with exit code 2 by the job
-that would do the harm, or found by [`oncelake doctor`](doctor.md). All other jobs start. If you accept
-the risk, add its name to `accept_risks`:
+A setting that loses data, gives a login away, or puts needless load on the cluster, is refused with exit
+code 2 by the job that would do the harm, or found by [`oncelake doctor`](doctor.md). All other jobs
+start. If you accept the risk, add its name to `accept_risks`:
 
 ```yaml
 # conf/prod/pipelines/flights.yml

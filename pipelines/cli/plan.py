@@ -11,9 +11,9 @@ from pipelines.cli.options import CommonOptions, config_options
 from pipelines.cli.terminal import harmless
 from pipelines.config.client_templates import SINK_TEMPLATES, SOURCE_TEMPLATES, Template, settings
 from pipelines.config.model import NotifyConfig, PipelineConfig
-from pipelines.config.risks import RISKS
+from pipelines.config.risks import RISKS, refusal
 from pipelines.config.secret_masking import HIDDEN
-from pipelines.config.taken_risks import require_safe_dead_letters
+from pipelines.config.taken_risks import require_safe_dead_letters, taken
 from pipelines.contracts.contract import DataContract
 from pipelines.durations import format_interval
 from pipelines.formats.registered_formats import names_schemas
@@ -89,8 +89,7 @@ def _sections(config: PipelineConfig, contract: DataContract) -> dict[str, dict[
             "table for other engines": config.serving_table if config.serving.table else "none",
             "failure notifications": _notified(config.notify),
         },
-        **_further_clusters(config) | _templates(config),
-        **({"accepted risks": _accepted(config)} if config.accept_risks else {}),
+        **_further_clusters(config) | _templates(config) | _risks(config),
     }
 
 
@@ -127,8 +126,16 @@ def _reasons(template: Template, options: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _accepted(config: PipelineConfig) -> dict[str, str]:
-    return {name: RISKS[name].harm for name in config.accept_risks}
+def _risks(config: PipelineConfig) -> dict[str, dict[str, str]]:
+    """Return the risks that the configuration takes: by name, or by setting if nobody has accepted them."""
+    accepted = {str(name): RISKS[name].harm for name in config.accept_risks}
+    others = {
+        each.setting: refusal(each.name, each.found, each.expected)
+        for each in taken(config)
+        if each.name not in config.accept_risks
+    }
+    sections = {"accepted risks": accepted, "risks that are not accepted": others}
+    return {title: rows for title, rows in sections.items() if rows}
 
 
 def _eviction(config: PipelineConfig) -> str:

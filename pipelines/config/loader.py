@@ -26,7 +26,7 @@ from pydantic import SecretStr, TypeAdapter, ValidationError
 from pipelines.config.model import PipelineConfig
 from pipelines.config.references import EXPECTED, plain_secrets, require_text, resolved
 from pipelines.config.setting_kinds import has_form, holds_secret, parts_of
-from pipelines.config.values import Form, PipelineName
+from pipelines.config.values import Form, PipelineName, carries_login
 from pipelines.errors import ConfigError
 from pipelines.model_errors import RefusedValue, refused_values
 from pipelines.text_files import LARGEST_YAML, read_text, why_unreadable
@@ -40,8 +40,7 @@ _SERVERS: Final = "KAFKA_BOOTSTRAP_SERVERS"
 _LONGEST_SHOWN: Final = 100
 _NAME: Final = TypeAdapter[str](PipelineName)
 _CLUSTERS: Final = ("kafka", "clusters")
-# By the names of settings and headers; a path or a class of credentials is none.
-_SECRET_HEADER: Final = re.compile(r"authorization|cookie|token|secret|signature|api-?key", re.IGNORECASE)
+# By the names of settings; a path or a class of credentials is none.
 _SECRET_SETTING: Final = re.compile(
     r"(secret|password|passphrase|token|(access|secret|private|encryption)[._-]?key)$|\.account\.key\."
     r"|\.client\.secret\.|\.azure\.sas\.",
@@ -147,7 +146,7 @@ def _plain_secrets(layer: _Source) -> Iterator[str]:
         if key.startswith("spark.conf."):
             is_secret = bool(_SECRET_SETTING.search(key))
         elif has_form(key, Form.HEADERS):
-            is_secret = bool(_SECRET_HEADER.search(key))
+            is_secret = carries_login(key)
         elif holds_secret(key) and not has_form(key, Form.URL):
             # Of URLs of this kind not all hold a secret, and which do nobody can tell by the name.
             is_secret = True

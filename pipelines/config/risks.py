@@ -1,4 +1,4 @@
-"""Settings that lose data, or load a cluster for nothing: each is refused unless it is accepted by name.
+"""Settings that lose data, give a login away or load a cluster for nothing, unless accepted by their names.
 
 Only the job that would do the harm refuses it; what would harm none of today's jobs, or depends on the
 cluster or on the data, is found by `oncelake doctor`.
@@ -17,7 +17,32 @@ RiskName = Literal[
     "slots_over_partitions",
     "retention_under_run_interval",
     "watermark_under_lateness",
+    "login_in_plain_text",
 ]
+
+
+@dataclass(frozen=True)
+class TakenRisk:
+    """A risk that a configuration takes.
+
+    Attributes:
+        name: Which.
+        location: The setting that takes it, as keys from the outermost on.
+        found: Its value.
+        expected: What would be safe.
+        fix: What helps; None if that is to remove the setting.
+    """
+
+    name: RiskName
+    location: tuple[str, ...]
+    found: str
+    expected: str
+    fix: str | None = None
+
+    @property
+    def setting(self) -> str:
+        """The setting, as the configuration has it."""
+        return ".".join(self.location)
 
 
 @dataclass(frozen=True)
@@ -79,6 +104,11 @@ RISKS: Final[Mapping[RiskName, Risk]] = {
         "`speed.watermark_delay` under the lateness of the data",
         "late records are missing from the speed layer until the nightly run",
         "`oncelake doctor`",
+    ),
+    "login_in_plain_text": Risk(
+        "`http://` in `registry.url`, `notify.webhook` or an S3 endpoint on another machine, with a login",
+        "whoever listens on the network gets the login, or requests that it has signed, and the data",
+        "`oncelake doctor` and `oncelake plan` warn of it",
     ),
 }
 """All risks, in the order of the documentation."""

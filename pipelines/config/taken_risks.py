@@ -8,31 +8,10 @@ from typing import Final
 from pydantic import SecretStr
 
 from pipelines.config.model import PipelineConfig
-from pipelines.config.risks import RiskName, refusal
+from pipelines.config.plain_logins import plain_logins
+from pipelines.config.risks import RiskName, TakenRisk, refusal
 from pipelines.durations import format_interval
 from pipelines.errors import ConfigError
-
-
-@dataclass(frozen=True)
-class TakenRisk:
-    """A risk that a configuration takes.
-
-    Attributes:
-        name: Which.
-        location: The setting that takes it, as keys from the outermost on.
-        found: Its value.
-        expected: What would be safe.
-    """
-
-    name: RiskName
-    location: tuple[str, ...]
-    found: str
-    expected: str
-
-    @property
-    def setting(self) -> str:
-        """The setting, as the configuration has it."""
-        return ".".join(self.location)
 
 
 def require_safe_dead_letters(config: PipelineConfig) -> None:
@@ -65,6 +44,7 @@ def taken(config: PipelineConfig) -> Iterator[TakenRisk]:
     if publish := config.publish:
         writes = _Client(("publish",), publish.options, publish.secrets)
         yield from _of_group(writes, "publish.trigger_interval", publish.trigger_interval)
+    yield from plain_logins(config)
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,7 @@ _SECRET: Final = re.compile(
     r"|oauthbearer\.config",
     re.IGNORECASE,
 )
+_LOGIN_HEADER: Final = re.compile(r"authorization|cookie|token|secret|signature|api-?key", re.IGNORECASE)
 _CLIENT_OPTION: Final = re.compile(r"(?!kafka\.)[a-z0-9._-]+")
 _LONGEST: Final = timedelta(days=3650)
 _LAST_PORT: Final = 65_535
@@ -213,6 +214,11 @@ def _as_text(value: object) -> object:
 def looks_secret(key: str) -> bool:
     """Return whether the value of an option of others is a secret, by the option's name."""
     return _SECRET.search(key) is not None
+
+
+def carries_login(header: str) -> bool:
+    """Return whether the value of an HTTP header is a secret, by the header's name."""
+    return _LOGIN_HEADER.search(header) is not None
 
 
 def _no_secret(options: dict[str, str]) -> dict[str, str]:

@@ -91,8 +91,8 @@ def _nights_wait_for_ingest(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-def _check_client(name: str, question: str, severity: FindingSeverity, risk: RiskName) -> None:
-    """Register the check that finds a risk which settings of a client take by themselves."""
+def _check_taken(name: str, question: str, severity: FindingSeverity, risk: RiskName) -> None:
+    """Register the check that finds a risk which settings take by themselves."""
 
     def find(facts: PipelineFacts) -> Iterator[Finding]:
         for each in (each for each in taken(facts.config) if each.name == risk):
@@ -100,27 +100,30 @@ def _check_client(name: str, question: str, severity: FindingSeverity, risk: Ris
                 severity,
                 f"{each.setting} is {each.found}: {RISKS[risk].harm}",
                 each.expected,
-                f"remove {each.setting}; or add {risk} to accept_risks",
+                f"{each.fix or f'remove {each.setting}'}; or add {risk} to accept_risks",
             )
 
     _CHECKS.check(name, question, severity, "Settings that should not stay", risk)(find)
 
 
-_check_client(
+_check_taken(
     "dead_letters_are_acknowledged", "Do all replicas acknowledge dead letters?", "error", "acks_not_all"
 )
-_check_client("dead_letters_are_sent_once", "Is each dead letter sent once?", "error", "idempotence_off")
-_check_client(
+_check_taken("dead_letters_are_sent_once", "Is each dead letter sent once?", "error", "idempotence_off")
+_check_taken(
     "session_outlasts_heartbeats",
     "Is session.timeout.ms three times heartbeat.interval.ms or more?",
     "warning",
     "session_under_three_heartbeats",
 )
-_check_client(
+_check_taken(
     "poll_interval_outlasts_triggers",
     "Is max.poll.interval.ms at least the trigger interval?",
     "warning",
     "poll_interval_too_short",
+)
+_check_taken(
+    "logins_are_encrypted", "Is each login sent by HTTP encrypted?", "warning", "login_in_plain_text"
 )
 
 

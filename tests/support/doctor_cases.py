@@ -116,6 +116,13 @@ CASES = [
         configured("kafka.options.max.poll.interval.ms='300000'"),
     ),
     Case(
+        "logins_are_encrypted",
+        "warning",
+        configured("registry.url=http://registry:8081", "registry.secrets.basic.auth.user.info=a:b"),
+        "registry.url is http://registry:8081, with a login (basic.auth.user.info): whoever listens",
+        configured("registry.url=http://localhost:8081", "registry.secrets.basic.auth.user.info=a:b"),
+    ),
+    Case(
         "first_start_reads_all",
         "error",
         configured("kafka.starting_offsets=latest", streams={**STREAMS, "ingest": StreamFacts()}),

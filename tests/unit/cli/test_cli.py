@@ -191,6 +191,25 @@ def test_a_plan_shows_templates_with_their_reasons_and_risks_that_are_accepted(o
     assert template["receive.buffer.bytes"].startswith("-1: Spark sets 64 KiB")
     assert plan["ingest_stream: Kafka to bronze"]["kafka.receive.buffer.bytes"] == "-1"
     assert "copies of broken records" in plan["accepted risks"]["acks_not_all"]
+    assert "risks that are not accepted" not in plan
+
+
+def test_a_plan_warns_of_a_login_that_others_can_read_until_it_is_accepted(oncelake: Run) -> None:
+    given = ("registry.url=http://registry:8081", "registry.secrets.basic.auth.user.info=me:hush-hush")
+    words = [word for setting in given for word in ("--set", setting)]
+
+    def risks(*more: str) -> dict[str, str]:
+        done = oncelake("plan", "--pipeline", "flights", *words, *more, "--log-format", "json")
+        assert "hush-hush" not in done.stdout + done.stderr
+        found: dict[str, str] = json.loads(done.stdout).get("risks that are not accepted", {})
+        return found
+
+    said = risks()["registry.url"]
+    assert said.startswith(
+        "found http://registry:8081, with a login (basic.auth.user.info), expected https://"
+    )
+    assert said.endswith("add login_in_plain_text to accept_risks")
+    assert risks("--set", "accept_risks=[login_in_plain_text]") == {}
 
 
 @pytest.mark.parametrize(

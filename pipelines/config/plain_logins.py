@@ -1,0 +1,100 @@
+"""Logins that a configuration sends over HTTP without TLS to another machine."""
+
+import re
+from collections.abc import Iterator
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+from pipelines.config.model import NotifyConfig, PipelineConfig, RegistryConfig
+from pipelines.config.risks import TakenRisk
+from pipelines.config.values import carries_login
+
+_EXPECTED: Final = "https://, unless the address is one of this machine"
+# By the names of confluent-kafka; what the keys of certificates are is sent to nobody.
+_REGISTRY_LOGIN: Final = re.compile(r"(basic\.auth|bearer\.auth|sasl)\.")
+_ISSUER: Final = "bearer.auth.issuer.endpoint.url"
+_S3A: Final = "spark.hadoop.fs.s3a."
+_ENDPOINT: Final = "endpoint"
+_TLS: Final = "connection.ssl.enabled"
+_OF_BUCKET: Final = re.compile(rf"{re.escape(_S3A)}bucket\.(.+)\.({_ENDPOINT}|{re.escape(_TLS)})")
+
+
+def plain_logins(config: PipelineConfig) -> Iterator[TakenRisk]:
+    """Yield the settings by which a login, or a request that it signs, is sent to others in plain text."""
+    if config.registry:
+        yield from _of_registry(config.registry)
+    yield from _of_webhook(config.notify)
+    # A setting of all buckets is told once.
+    of_s3 = (each for bucket in ("", *_buckets(config)) for each in _of_s3(config, bucket))
+    yield from {each.location: each for each in of_s3}.values()
+
+
+def _of_registry(registry: RegistryConfig) -> Iterator[TakenRisk]:
+    logins = sorted(filter(_REGISTRY_LOGIN.match, {*registry.options, *registry.secrets}))
+    plain = next((url for url in registry.url.split(",") if _is_plain(url)), None)
+    if plain and logins:
+        fix = "set registry.url to https://, and ssl.ca.location in registry.options if its CA is your own"
+        yield _risk(("registry", "url"), f"{_shown(plain)}, with a login ({logins[0]})", fix)
+    issuer = registry.options.get(_ISSUER, "")
+    if _is_plain(issuer):
+        yield _risk(("registry", "options", _ISSUER), f"{_shown(issuer)}, with a login", "set it to https://")
+
+
+def _of_webhook(notify: NotifyConfig) -> Iterator[TakenRisk]:
+    logins = sorted(filter(carries_login, notify.headers))
+    if notify.webhook and logins and _is_plain(notify.webhook.get_secret_value()):
+        # The address itself may be a secret.
+        found = f"http:// and an address that is not shown, with the header {logins[0]}"
+        yield _risk(("notify", "webhook"), found, "set notify.webhook to https://")
+
+
+def _buckets(config: PipelineConfig) -> list[str]:
+    """Return the buckets that have settings of their own, each as a part of the names of these."""
+    matches = filter(None, map(_OF_BUCKET.fullmatch, config.spark.conf))
+    return sorted({f"bucket.{match[1]}." for match in matches})
+
+
+def _of_s3(config: PipelineConfig, bucket: str) -> Iterator[TakenRisk]:
+    """Yield the setting by which requests to S3 are not encrypted, of all buckets or of one."""
+    conf = config.spark.conf
+    names = {each: [f"{_S3A}{bucket}{each}", f"{_S3A}{each}"] for each in (_ENDPOINT, _TLS)}
+    endpoint, tls = (next((name for name in each if name in conf), "") for each in names.values())
+    address, is_off = conf.get(endpoint, ""), conf.get(tls, "").strip().lower() == "false"
+    if "://" in address:
+        if _is_plain(address):
+            found = f"{_shown(address)}, which requests are signed for"
+            yield _risk(("spark", "conf", endpoint), found, f"set {endpoint} to https://")
+    elif is_off and not _is_here(f"http://{address}"):
+        yield TakenRisk(
+            "login_in_plain_text",
+            ("spark", "conf", tls),
+            "false, so requests that the login signs are sent over http://",
+            "true, unless the endpoint is one of this machine",
+        )
+
+
+def _risk(location: tuple[str, ...], found: str, fix: str) -> TakenRisk:
+    return TakenRisk("login_in_plain_text", location, found, _EXPECTED, f"{fix}, and change the login")
+
+
+def _is_plain(url: str) -> bool:
+    return url.strip().lower().startswith("http://") and not _is_here(url)
+
+
+def _is_here(url: str) -> bool:
+    """Return whether an address is one of this machine, which nobody else can listen to."""
+    try:
+        host = urlsplit(url.strip()).hostname or ""
+    except ValueError:
+        # Brackets that are open; whoever asks there is refused.
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _shown(url: str) -> str:
+    """Return an address without what may be a secret in it."""
+    return f"http://{urlsplit(url.strip()).netloc.rpartition('@')[2]}"
