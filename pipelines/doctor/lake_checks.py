@@ -137,7 +137,7 @@ def _lease_is_not_left_over(facts: PipelineFacts) -> Iterator[Finding]:
     lease = facts.tables.lease if facts.tables else None
     if lease is None:
         return
-    who = f"run {lease.run} on {lease.host} (pid {lease.pid}) has held the lease"
+    who = f"{lease.holder} has held the lease"
     held = about((facts.at - lease.since).total_seconds())
     if lease.is_gone:
         yield Finding(

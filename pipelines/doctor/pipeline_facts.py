@@ -87,17 +87,13 @@ class LeaseFacts:
     """A lease that has not been given back.
 
     Attributes:
-        run: The run that holds it.
-        host: Where that runs.
-        pid: Its process.
+        holder: The run that holds it and its process, in words.
         since: When it took the lease.
         until: When the lease ends, if it is not extended.
         is_gone: Whether the process is known to have ended.
     """
 
-    run: str
-    host: str
-    pid: int
+    holder: str
     since: datetime
     until: datetime
     is_gone: bool

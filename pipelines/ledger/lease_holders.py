@@ -87,6 +87,11 @@ def started(process: psutil.Process) -> float:
     return float(process.create_time() - psutil.boot_time())
 
 
+def backfill_lease_name(pipeline: str) -> str:
+    """Return the name of the lease of a pipeline's backfills, which is the first column of its row."""
+    return f"{pipeline}@backfill"
+
+
 @dataclass(frozen=True)
 class HeldLease:
     """What `ops/leases` says of a pipeline's lease.
@@ -97,6 +102,7 @@ class HeldLease:
         since: When the run took it, in UTC.
         until: Until when the run holds it, in UTC.
         epoch: The epoch of the run; None in rows of code that had none.
+        job: The command that the run is of; None in rows of code that did not tell.
     """
 
     run_id: str
@@ -104,13 +110,21 @@ class HeldLease:
     since: datetime
     until: datetime
     epoch: int | None
+    job: str | None = None
+
+    @property
+    def words(self) -> str:
+        """The run and its process, as messages name them."""
+        of_job = f" of {self.job}" if self.job else ""
+        return f"run {self.run_id}{of_job} on {self.process.host} (pid {self.process.pid})"
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> "HeldLease":
         """Return the lease that a row of the table describes."""
         process = Holder(**{field.name: row[field.name] for field in fields(Holder)})
         since, until = (row[name].astimezone(UTC) for name in ("since", "until"))
-        return cls(row["holder"], process, since, until, row["epoch"])
+        # Who only looks at a table of an earlier release does not add what it lacks.
+        return cls(row["holder"], process, since, until, row["epoch"], row.get("job"))
 
     def row(self, name: str) -> dict[str, Any]:
         """Return the row of the table, for the lease of a name."""
@@ -120,5 +134,6 @@ class HeldLease:
             "since": self.since,
             "until": self.until,
             "epoch": self.epoch,
+            "job": self.job,
             **asdict(self.process),
         }

@@ -221,9 +221,8 @@ def _refusal(name: str, held: HeldLease | None) -> LeaseHeld:
         return LeaseHeld(
             f"{name}: the lease was removed while this run took it; this run has changed nothing. Start again"
         )
-    who = f"run {held.run_id} on {held.process.host} (pid {held.process.pid})"
     until = f" It holds the lease until {held.until:%Y-%m-%d %H:%M:%S} UTC at most."
     return LeaseHeld(
-        f"{name}: {who} is at work on this pipeline now; this run has changed nothing.{until}"
+        f"{name}: {held.words} is at work on this pipeline now; this run has changed nothing.{until}"
         " Start again when it has ended"
     )

@@ -9,7 +9,7 @@ in `pipelines.ledger.lease_terms`; here are the table and the thread that renews
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -21,7 +21,7 @@ from pipelines.delta.reader_position_check import versions_read_ahead
 from pipelines.delta.small_tables import read_small
 from pipelines.delta.tables import exists, small_frame
 from pipelines.ledger.certifications import ensure_ledger
-from pipelines.ledger.lease_holders import HeldLease, Holder, this_process
+from pipelines.ledger.lease_holders import HeldLease, Holder, backfill_lease_name, this_process
 from pipelines.ledger.lease_terms import LeaseLimits, LeaseTerm, take
 from pipelines.ledger.ops_tables import BRONZE_INDEX, CERTIFICATIONS, LEASES, rows_named
 from pipelines.spark.pipeline import Pipeline
@@ -32,11 +32,19 @@ _FENCED: Final[tuple[Layer, ...]] = ("batch", "speed", "quarantine")
 
 @dataclass(frozen=True)
 class _DeltaLease:
-    """The row of a lease in `ops/leases`, and the tables whose commits carry its epochs."""
+    """The row of a lease in `ops/leases`, and the tables whose commits carry its epochs.
+
+    Attributes:
+        pipeline: The pipeline.
+        name: The lease's name, which is the first column of its row.
+        fenced: The tables.
+        job: The command that takes it, for people; None if it is none.
+    """
 
     pipeline: Pipeline
     name: str
     fenced: Sequence[str]
+    job: str | None
 
     def number(self) -> int:
         return number_taken(self.pipeline.spark, LEASES.path(self.pipeline), application(self.name))
@@ -50,7 +58,7 @@ class _DeltaLease:
         return [number_taken(spark, path, lease_application) for path in there]
 
     def write(self, held: HeldLease, stamp: Stamp) -> None:
-        row = small_frame(self.pipeline.spark, [held.row(self.name)], LEASES.schema)
+        row = small_frame(self.pipeline.spark, [replace(held, job=self.job).row(self.name)], LEASES.schema)
         replace_partition_fenced(row, LEASES.path(self.pipeline), {"pipeline": self.name}, stamp)
 
 
@@ -131,36 +139,47 @@ class Lease:
 
 
 @contextmanager
-def lease(pipeline: Pipeline, run_id: str) -> Iterator[Lease]:
+def lease(pipeline: Pipeline, run_id: str, job: str | None = None) -> Iterator[Lease]:
     """Hold the pipeline's lease for as long as the block runs, in an epoch of its own.
 
     The ledger of verdicts is claimed for the epoch at once: what it says from then on changes by this run
     alone. A run that died frees its lease when `batch.lease_duration` is over, or at once when the next run
     can see that its process is gone, or that it has ended in the same process.
 
+    Args:
+        pipeline: The pipeline.
+        run_id: The run.
+        job: The command that the run is of, for people; None if it is none.
+
     Raises:
         InfrastructureError: Another run holds the lease. The message names it.
     """
     ledger = CERTIFICATIONS.path(pipeline)
     fenced = (ledger, BRONZE_INDEX.path(pipeline), *map(pipeline.table, _FENCED))
-    with _holding(pipeline, run_id, pipeline.name, fenced) as taken:
+    with _holding(_DeltaLease(pipeline, pipeline.name, fenced, job), run_id) as taken:
         ensure_ledger(pipeline)
         claim(pipeline.spark, ledger, taken.stamp("claim"))
         yield taken
 
 
 @contextmanager
-def backfill_lease(pipeline: Pipeline, run_id: str) -> Iterator[Lease]:
+def backfill_lease(pipeline: Pipeline, run_id: str, job: str | None = None) -> Iterator[Lease]:
     """Hold the right to say, beside ingest, what comes into bronze and from where ingest goes on.
 
     It has a row of its own in `ops/leases`, so a nightly run does not wait for a backfill. Bronze is claimed
     for the epoch at once, so that a run that has lost this lease writes no record any more.
 
+    Args:
+        pipeline: The pipeline.
+        run_id: The run.
+        job: As for `lease`.
+
     Raises:
         InfrastructureError: Another run holds it. The message names it.
     """
     bronze = pipeline.table("bronze")
-    with _holding(pipeline, run_id, f"{pipeline.name}@backfill", (bronze,)) as taken:
+    row = _DeltaLease(pipeline, backfill_lease_name(pipeline.name), (bronze,), job)
+    with _holding(row, run_id) as taken:
         # A commit would bring a restored table to versions that its reader has read already.
         if exists(pipeline.spark, bronze) and not versions_read_ahead(pipeline, "bronze"):
             claim(pipeline.spark, bronze, taken.stamp("claim"))
@@ -168,25 +187,23 @@ def backfill_lease(pipeline: Pipeline, run_id: str) -> Iterator[Lease]:
 
 
 @contextmanager
-def _holding(pipeline: Pipeline, run_id: str, name: str, fenced: Sequence[str]) -> Iterator[Lease]:
+def _holding(row: _DeltaLease, run_id: str) -> Iterator[Lease]:
     """Hold a lease for as long as the block runs.
 
     Args:
-        pipeline: The pipeline.
+        row: The lease.
         run_id: The run.
-        name: The lease's name, which is the first column of its row.
-        fenced: The tables whose commits carry its epochs.
 
     Raises:
         InfrastructureError: Another run holds the lease. The message names it.
     """
-    LEASES.ensure(pipeline)
-    batch = pipeline.config.batch
+    LEASES.ensure(row.pipeline)
+    batch = row.pipeline.config.batch
     limits = LeaseLimits(batch.lease_duration, batch.max_duration)
     # Before it has the lease: another thread would take it for a run that has ended.
     _at_work.append(run_id)
     try:
-        term = take(_DeltaLease(pipeline, name, fenced), _ThisMachine(), limits, run_id)
+        term = take(row, _ThisMachine(), limits, run_id)
         taken = Lease(term, batch.lease_duration.total_seconds() / 3)
         try:
             yield taken

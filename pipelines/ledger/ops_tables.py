@@ -155,9 +155,9 @@ LAYER_SAMPLES: Final = TableSpec(
 LEASES: Final = TableSpec(
     "leases",
     "One row for each pipeline, and one for its backfills (`NAME@backfill`): the run that holds the lease,"
-    " the epoch, and the process.",
+    " its command, the epoch, and the process.",
     "pipeline string, holder string, host string, pid bigint, process_started double, since timestamp,"
-    " until timestamp, epoch bigint, boot string, pid_namespace string",
+    " until timestamp, epoch bigint, boot string, pid_namespace string, job string",
     is_compacted=False,
     is_vacuumed=True,
 )

@@ -14,7 +14,7 @@ from pipelines.delta.io import small_rows
 from pipelines.delta.small_tables import read_small
 from pipelines.delta.tables import conform, exists
 from pipelines.ledger.certifications import Verdict, newest, standing
-from pipelines.ledger.lease_holders import Holder
+from pipelines.ledger.lease_holders import Holder, backfill_lease_name
 from pipelines.ledger.ops_tables import (
     CERTIFICATIONS,
     LEASES,
@@ -54,10 +54,11 @@ class RunStep:
 
 @dataclass(frozen=True)
 class LeaseState:
-    """Who holds, or was the last to hold, the lease of a pipeline.
+    """Who holds, or was the last to hold, a lease of a pipeline.
 
     Attributes:
         run_id: The run.
+        job: The command that the run is of; None if it did not tell, as those of earlier releases.
         host: The name of its machine.
         pid: Its process.
         since: Since when.
@@ -66,11 +67,16 @@ class LeaseState:
     """
 
     run_id: str
+    job: str | None
     host: str
     pid: int
     since: datetime
     until: datetime
     is_gone: bool
+
+    def is_held(self, now: datetime) -> bool:
+        """Return whether the lease has not been given back, and its time is not over."""
+        return self.until > now
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,7 @@ class PipelineLedger:
         failed_checks: Names of the checks that failed, by day, for verdicts that failed.
         steps: The steps of the newest nightly run, in their order.
         lease: Who holds its lease, or held it last; None if nobody ever has.
+        backfill_lease: The same for the lease of its backfills.
         settled: By the id of a publishing query, what it has settled.
     """
 
@@ -106,6 +113,7 @@ class PipelineLedger:
     failed_checks: Mapping[date, tuple[str, ...]] = field(default_factory=dict)
     steps: tuple[RunStep, ...] = ()
     lease: LeaseState | None = None
+    backfill_lease: LeaseState | None = None
     settled: Mapping[str, SettledDays] = field(default_factory=dict)
 
 
@@ -132,6 +140,7 @@ def ledgers(spark: SparkSession, configs: Sequence[PipelineConfig], days: int) -
             },
             steps.get(name, ()),
             leases.get(name),
+            leases.get(backfill_lease_name(name)),
             settled.get(name, {}),
         )
         for name in (config.name for config in configs)
@@ -144,14 +153,24 @@ class _Tables:
     def __init__(self, spark: SparkSession, configs: Sequence[PipelineConfig]) -> None:
         self._spark, self._configs = spark, configs
 
-    def rows(self, spec: TableSpec) -> DataFrame | None:
-        """Return the rows of the pipelines; None if there is no such table yet."""
+    @property
+    def names(self) -> list[str]:
+        """The names of the pipelines."""
+        return [config.name for config in self._configs]
+
+    def rows(self, spec: TableSpec, names: Sequence[str] = ()) -> DataFrame | None:
+        """Return the rows of the pipelines; None if there is no such table yet.
+
+        Args:
+            spec: The table.
+            names: Further names whose rows are returned.
+        """
         path = self._configs[0].ops_table(spec.name)
         if not exists(self._spark, path):
             return None
-        names = [config.name for config in self._configs]
+        wanted = [*self.names, *names]
         # A table of an earlier release lacks columns.
-        return conform(read_small(self._spark, path), spec.schema).where(F.col("pipeline").isin(names))
+        return conform(read_small(self._spark, path), spec.schema).where(F.col("pipeline").isin(wanted))
 
 
 def _collected(rows: DataFrame | None) -> list[dict[str, Any]]:
@@ -234,11 +253,12 @@ def _steps(tables: _Tables) -> dict[str, tuple[RunStep, ...]]:
 
 def _leases(tables: _Tables) -> dict[str, LeaseState]:
     found = {}
-    for row in _collected(tables.rows(LEASES)):
+    of_backfills = [backfill_lease_name(name) for name in tables.names]
+    for row in _collected(tables.rows(LEASES, of_backfills)):
         holder = Holder(**{each.name: row[each.name] for each in fields(Holder)})
         since, until = row["since"].astimezone(UTC), row["until"].astimezone(UTC)
         found[row["pipeline"]] = LeaseState(
-            row["holder"], holder.host, holder.pid, since, until, holder.is_gone()
+            row["holder"], row["job"], holder.host, holder.pid, since, until, holder.is_gone()
         )
     return found
 

@@ -101,7 +101,7 @@ def source_of(config: PipelineConfig, cluster: str | None) -> PipelineConfig:
 def _holding(pipeline: Pipeline, run_id: str) -> Iterator[Lease]:
     """Hold the lease of backfills, on a machine whose clock is not ahead."""
     began = datetime.now(UTC)
-    with backfill_lease(pipeline, run_id) as lease:
+    with backfill_lease(pipeline, run_id, "backfill") as lease:
         # To take the lease was a commit to bronze.
         require_same_clock(pipeline, pipeline.table("bronze"), began)
         yield lease

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from typing import Final
 
 from pyspark.sql import SparkSession
 
@@ -23,6 +24,8 @@ from pipelines.ledger.leases import backfill_lease, lease
 from pipelines.spark.checkpoints import DamagedFileError, note_path, write_note
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.stopped_streams import require_stopped
+
+_JOB: Final = "checkpoint reset"
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ def reset_checkpoint(pipeline: Pipeline, run_id: str, query: LakeQuery) -> Check
             backfill is at work; or cluster or file system do not answer.
     """
     require_stopped(pipeline, query)
-    with lease(pipeline, run_id):
+    with lease(pipeline, run_id, _JOB):
         match query:
             case "ingest":
                 with _naming_the_reader(pipeline):
@@ -115,7 +118,7 @@ def _reset_ingest(pipeline: Pipeline, run_id: str) -> CheckpointReset:
     spark = pipeline.spark
     topic = find_topic(spark, pipeline.config.kafka)
     # Ingest may then read again what a backfill, by the checkpoint of before, took for its own.
-    with backfill_lease(pipeline, run_id):
+    with backfill_lease(pipeline, run_id, _JOB):
         ingest = _IngestBefore(pipeline, topic)
         begins = continuation(ingest) if exists(spark, pipeline.table("bronze")) else None
         began = beginning(ingest, begins) if begins else {}

@@ -107,9 +107,9 @@ def forget(
     with ExitStack() as held:
         run_lease = None
         if not dry_run:
-            run_lease = held.enter_context(lease(pipeline, run_id))
+            run_lease = held.enter_context(lease(pipeline, run_id, "forget"))
             # A chunk of a backfill would come after bronze was searched.
-            held.enter_context(backfill_lease(pipeline, run_id))
+            held.enter_context(backfill_lease(pipeline, run_id, "forget"))
             # A run that died while it emptied records has left deletes allowed.
             refuse_deletes(pipeline.spark, bronze)
         work = _Work(pipeline, search, certified(pipeline), run_lease, run_id)

@@ -82,7 +82,7 @@ def maintain(
     require_table(pipeline, "bronze")
     _require_fit(pipeline)
     findings = [*_compact_layers(_Work(pipeline, None, dry_run, vacuum_now))]
-    with nullcontext() if dry_run else lease(pipeline, run_id) as run_lease:
+    with nullcontext() if dry_run else lease(pipeline, run_id, "maintain") as run_lease:
         findings += upkeep_under_lease(_Work(pipeline, run_lease, dry_run, vacuum_now))
     return Upkeep(tuple(findings))
 
@@ -147,7 +147,7 @@ class _Work(SparkRetentionLake):
 
     def hold_backfills(self) -> AbstractContextManager[Lease]:
         """Hold the lease of backfills, and claim bronze for its epoch; see `UpkeepLake`."""
-        return backfill_lease(self.pipeline, self._held.run_id)
+        return backfill_lease(self.pipeline, self._held.run_id, "maintain")
 
     def quarantine_broken(self, condition: str) -> None:
         """Put records of bronze that break the contract in quarantine, if they are not there."""

@@ -131,7 +131,7 @@ class _Tables:
         """Hold the pipeline's lease, and record the steps at the end."""
         self._steps = RunRecorder(self.pipeline, self.run_id, list(self.requested_days))
         began = datetime.now(UTC)
-        with lease(self.pipeline, self.run_id) as self._lease:
+        with lease(self.pipeline, self.run_id, "nightly_batch") as self._lease:
             # To take the lease was a commit to the verdicts.
             require_same_clock(self.pipeline, CERTIFICATIONS.path(self.pipeline), began)
             try:

@@ -140,8 +140,7 @@ def _lease(pipeline: Pipeline) -> LeaseFacts | None:
     held = held_lease(pipeline)
     if held is None:
         return None
-    process = held.process
-    return LeaseFacts(held.run_id, process.host, process.pid, held.since, held.until, process.is_gone())
+    return LeaseFacts(held.words, held.since, held.until, held.process.is_gone())
 
 
 def night_facts(pipeline: Pipeline) -> NightFacts:

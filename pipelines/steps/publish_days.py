@@ -120,7 +120,7 @@ def publish_days(
     """
     config = pipeline.config
     sink = sink_of(config)
-    with lease(pipeline, run_id) as run_lease:
+    with lease(pipeline, run_id, "publish") as run_lease:
         verdicts = _verdicts(pipeline, days)
         topic, partitions = _topic(pipeline, sink, accept_partitions=accept_partitions)
         rows: dict[date, int | None] = {}

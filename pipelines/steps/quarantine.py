@@ -22,6 +22,8 @@ from pipelines.spark.pipeline import Pipeline
 
 _BEFORE: Final = {"discarded": "open", "open": "discarded"}
 """The status of rows that a person gives another one, by that."""
+_JOBS: Final = {"discarded": "quarantine discard", "open": "quarantine reopen"}
+"""The command that gives it, likewise."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,6 @@ def _mark(pipeline: Pipeline, run_id: str, selection: Selection, status: str, *,
     chosen = picked(pipeline, selection, at).select(*COORDINATES).distinct()
     if not dry_run:
         changes = {"_status": F.lit(status), "_tried_at": F.current_timestamp()}
-        with lease(pipeline, run_id):
+        with lease(pipeline, run_id, _JOBS[status]):
             update_rows(pipeline, chosen, changes, before=_BEFORE[status])
     return chosen.count()

@@ -139,7 +139,7 @@ class _Lake:
     _persisted: list[DataFrame] = field(default_factory=list)
 
     def hold(self) -> AbstractContextManager[Lease]:
-        return lease(self.pipeline, self.run_id)
+        return lease(self.pipeline, self.run_id, "quarantine replay")
 
     def claim_speed(self, stamp: Stamp) -> None:
         claim(self.pipeline.spark, self.pipeline.table("speed"), stamp)

@@ -36,7 +36,7 @@ from tests.support.doctor_facts import (
     tables,
 )
 
-LEASE = LeaseFacts("run", "host", 7, NOW - HOUR, NOW + HOUR, is_gone=True)
+LEASE = LeaseFacts("run r of maintain on host (pid 7)", NOW - HOUR, NOW + HOUR, is_gone=True)
 ONCE: dict[str, Any] = {"trigger_s": 0.0, "ended_at": NOW}
 KILLED = run("ingest", written_at=NOW - timedelta(minutes=3))
 STUCK = run("publish", seen_at=NOW - timedelta(minutes=9))

@@ -77,7 +77,8 @@ OPS = {
     "forgotten": "pipeline string, topic_id string, _topic string, _partition int, _offset bigint,"
     " event_time timestamp, forgotten_at timestamp, run_id string",
     "leases": "pipeline string, holder string, host string, pid bigint, process_started double,"
-    " since timestamp, until timestamp, epoch bigint, boot string, pid_namespace string",
+    " since timestamp, until timestamp, epoch bigint, boot string, pid_namespace string,"
+    " job string",
     "writer_schemas": "pipeline string, registry string, id bigint, kind string, text string,"
     " fetched_at timestamp, schema_id string",
 }
