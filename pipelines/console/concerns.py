@@ -3,15 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from pipelines.console.view import DiagnosedStage, LakeView, PipelineView, Reading
+from pipelines.console.jobs import LEASES, held_leases
+from pipelines.console.view import ConcernSeverity, DiagnosedStage, LakeView, PipelineView, Reading
 from pipelines.doctor.lake_checks import NO_NIGHT
 from pipelines.report.render.text import plural
-
-ConcernSeverity = Literal["failed", "warned", "open", "passed"]
-"""`failed`: somebody has to act; `warned`: somebody should look; `open`: not known; `passed`: all is well."""
 
 SEVERITIES: Final[tuple[ConcernSeverity, ...]] = ("failed", "warned", "open", "passed")
 
@@ -78,6 +76,7 @@ def concerns(pipeline: PipelineView, now: datetime, old_after_s: float) -> tuple
         *_of_stages(pipeline),
         *_of_days(pipeline),
         *_of_runs(pipeline, now),
+        *_of_leases(pipeline, now),
         *_of_quarantine(pipeline),
     ]
     return tuple(sorted(found, key=lambda each: SEVERITIES.index(each.severity)))
@@ -147,9 +146,12 @@ def _of_runs(pipeline: PipelineView, now: datetime) -> Iterator[Concern]:
     began = max((step.started_at for step in ledger.steps), default=None) if ledger else None
     if began and now - began > NO_NIGHT:
         yield Concern("warned", "runs", f"the last nightly run began {utc(began)}")
-    lease = ledger.lease if ledger else None
-    if lease and lease.until > now and lease.is_gone:
-        yield Concern("warned", "runs", f"run {lease.run_id} died while it held the lease")
+
+
+def _of_leases(pipeline: PipelineView, now: datetime) -> Iterator[Concern]:
+    for each in (each for each in held_leases(pipeline, now) if each.state.is_gone):
+        who = f"run {each.state.run_id}" + (f" of {each.state.job}" if each.state.job else "")
+        yield Concern("warned", "jobs", f"{who} died while it held the lease of {LEASES[each.lease]}")
 
 
 def _of_quarantine(pipeline: PipelineView) -> Iterator[Concern]:

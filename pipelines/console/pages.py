@@ -11,8 +11,17 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from pipelines.console.batch_chart import batch_chart
+from pipelines.console.batch_chart import BAR_WIDTH, SHOWN, batch_chart, phase_bar
 from pipelines.console.concerns import SEVERITIES, Judged, concerns, judged, severity_of, utc
+from pipelines.console.jobs import (
+    LEASES,
+    all_held_leases,
+    held_leases,
+    leases,
+    stream_command,
+    stream_state,
+    streams_at_work,
+)
 from pipelines.console.view import LakeView, PipelineView
 from pipelines.durations import about
 from pipelines.lag.stage_facts import PartitionLag, StageFacts
@@ -69,6 +78,7 @@ def render_overview(view: LakeView | None, now: datetime, site: Site) -> str:
         pipelines=pipelines,
         counts=[(severity, counts[severity]) for severity in SEVERITIES if counts[severity]],
         strip=_STRIP,
+        held=all_held_leases(view, now),
     )
 
 
@@ -86,7 +96,10 @@ def render_pipeline(view: LakeView, pipeline: PipelineView, now: datetime, site:
         **_common(view, now, site, up="../"),
         pipeline=pipeline,
         one=Judged(pipeline, concerns(pipeline, now, view.old_after_s)),
-        charts=[(each, batch_chart(each.busy)) for each in figures.streams] if figures else [],
+        charts=[(each, batch_chart(each.busy, each.stage)) for each in figures.streams] if figures else [],
+        held=held_leases(pipeline, now),
+        leases=list(leases(pipeline)),
+        at_work=streams_at_work(pipeline, now),
         stages=cluster.stages if cluster else (),
         most_behind=_most_behind,
         settled=_settled(pipeline),
@@ -141,6 +154,13 @@ def _common(view: LakeView | None, now: datetime, site: Site, up: str) -> dict[s
         "caught_up": caught_up_text,
         "least_retention": least_retention,
         "severity_of": severity_of,
+        "held_leases": held_leases,
+        "lease_words": LEASES,
+        "stream_state": stream_state,
+        "stream_command": stream_command,
+        "phase_bar": phase_bar,
+        "bar_width": BAR_WIDTH,
+        "phases": SHOWN,
     }
 
 

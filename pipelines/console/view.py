@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 from zoneinfo import ZoneInfo
 
 from pipelines.config.values import RackMode
@@ -15,6 +15,9 @@ from pipelines.report.model.records import QuarantineReason
 from pipelines.report.model.report import DayStatus
 
 DAYS_SHOWN: Final = 31
+
+ConcernSeverity = Literal["failed", "warned", "open", "passed"]
+"""`failed`: somebody has to act; `warned`: somebody should look; `open`: not known; `passed`: all is well."""
 
 Figures = TypeVar("Figures")
 

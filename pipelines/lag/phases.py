@@ -14,7 +14,8 @@ from pipelines.spark.stream_progress import BatchFigures
 
 Phase = Literal["source", "planning", "decode", "state", "write", "quarantine", "commit", "log"]
 
-_PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
+PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
+"""All phases, in the order in which they are shown."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ def longest_phase(batches: Sequence[BatchFigures], stage: Query) -> LongestPhase
         stage: Whose they are.
     """
     divided = [(batch, phases_of(batch, stage)) for batch in batches]
-    medians = {phase: median([each[phase] for _, each in divided] or [0.0]) for phase in _PHASES}
-    phase = max(_PHASES, key=lambda each: medians[each])
+    medians = {phase: median([each[phase] for _, each in divided] or [0.0]) for phase in PHASES}
+    phase = max(PHASES, key=lambda each: medians[each])
     shares = [each[phase] / batch.seconds for batch, each in divided if batch.seconds]
     return LongestPhase(phase, mean(shares or [0.0]))
 

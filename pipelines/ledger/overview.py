@@ -104,8 +104,8 @@ class PipelineLedger:
         failed_checks: Names of the checks that failed, by day, for verdicts that failed.
         steps: The steps of the newest nightly run, in their order.
         lease: Who holds its lease, or held it last; None if nobody ever has.
-        backfill_lease: The same for the lease of its backfills.
         settled: By the id of a publishing query, what it has settled.
+        backfill_lease: Who holds, or held last, the lease of its backfills; None if nobody ever has.
     """
 
     verdicts: tuple[Verdict, ...] = ()
@@ -113,8 +113,8 @@ class PipelineLedger:
     failed_checks: Mapping[date, tuple[str, ...]] = field(default_factory=dict)
     steps: tuple[RunStep, ...] = ()
     lease: LeaseState | None = None
-    backfill_lease: LeaseState | None = None
     settled: Mapping[str, SettledDays] = field(default_factory=dict)
+    backfill_lease: LeaseState | None = None
 
 
 def ledgers(spark: SparkSession, configs: Sequence[PipelineConfig], days: int) -> dict[str, PipelineLedger]:
@@ -140,8 +140,8 @@ def ledgers(spark: SparkSession, configs: Sequence[PipelineConfig], days: int) -
             },
             steps.get(name, ()),
             leases.get(name),
-            leases.get(backfill_lease_name(name)),
             settled.get(name, {}),
+            leases.get(backfill_lease_name(name)),
         )
         for name in (config.name for config in configs)
     }

@@ -20,7 +20,7 @@ from pipelines.lag.diagnosis import LagCause
 from pipelines.lag.stage_facts import PartitionLag, StageFacts
 from pipelines.ledger.certifications import Verdict
 from pipelines.ledger.overview import LeaseState, PipelineLedger, RunStep, SettledDays
-from pipelines.spark.stream_progress import BatchFigures, StreamProgress
+from pipelines.spark.stream_progress import BatchFigures, StateFigures, StreamProgress, TaskFigures
 from tests.support.reports import POISON, quarantine_of
 
 NOW = datetime(2026, 3, 14, 9, 26, 53, tzinfo=UTC)
@@ -56,7 +56,13 @@ def stream(stage: Query, rng: random.Random, **changes: object) -> StreamProgres
         write = rng.uniform(0.8, 2.4)
         phases = {"source": rng.uniform(0.05, 0.3), "planning": 0.3, "write": write, "log": 0.2}
         seconds = sum(phases.values()) + 0.1
-        batches.append(BatchFigures(number, ago(10.0 * (60 - number)), seconds, 4_000, phases))
+        batch = BatchFigures(number, ago(10.0 * (60 - number)), seconds, 4_000, phases)
+        if stage == "speed":
+            # Of what tasks do, half is decoding and a tenth is state.
+            tasks = TaskFigures(8, run_s=2 * write, handing_on_s=write)
+            parts = {"commit": 0.2, "quarantine": 0.1}
+            batch = replace(batch, tasks=tasks, state=StateFigures(update_s=0.2 * write), parts=parts)
+        batches.append(batch)
     made = StreamProgress(
         stage, "worker-3", 4711, ago(90_000), ago(12), ago(3), 10.0, executors=4, batches=tuple(batches)
     )
@@ -93,9 +99,16 @@ def ledger(name: str, *, failed: int | None = None, days: int = 20) -> PipelineL
         day = TODAY - timedelta(days=number)
         verdicts.append(verdict(name, day, days - number, "failed" if number == failed else "certified"))
     checks = {TODAY - timedelta(days=failed): ("no_duplicate_key", "counts_add_up")} if failed else {}
-    free = LeaseState("run-30", "worker-1", 812, ago(26_000), ago(25_000), is_gone=False)
+    free = LeaseState("run-30", "nightly_batch", "worker-1", 812, ago(26_000), ago(25_000), is_gone=False)
     settled = {"q-1": SettledDays(18, TODAY - timedelta(days=3), 57)}
     return PipelineLedger(tuple(verdicts), 0, checks, steps(), free, settled)
+
+
+def at_work(known: PipelineLedger, job: str, number: int = 0) -> PipelineLedger:
+    """The same with a run that holds the lease of the pipeline."""
+    since, until = ago(60.0 * (number + 1)), NOW + timedelta(minutes=50)
+    held = LeaseState(f"run-{number}", job, "worker-2", 900 + number, since, until, is_gone=False)
+    return replace(known, lease=held)
 
 
 def pipeline(name: str = "flights", seed: int = 1) -> PipelineView:
@@ -137,8 +150,9 @@ def troubled(name: str = "orders") -> PipelineView:
         stage("speed", "catching_up", 95.0),
         stage("publish"),
     )
-    held = LeaseState(POISON, POISON, 99, ago(1_200), NOW + timedelta(minutes=4), is_gone=True)
-    bad = replace(ledger(name, failed=2), steps=steps("failed", POISON), lease=held, older_failed=3)
+    held = LeaseState(POISON, POISON, POISON, 99, ago(1_200), NOW + timedelta(minutes=4), is_gone=True)
+    bad = replace(ledger(name, failed=2), steps=steps("failed", POISON), older_failed=3)
+    bad = replace(bad, lease=held, backfill_lease=replace(held, job=None, is_gone=False))
     checks = {TODAY - timedelta(days=2): ("no_duplicate_key", POISON)}
     return replace(
         fine,
@@ -182,6 +196,8 @@ def many(count: int = 200) -> LakeView:
             one = replace(one, cluster=Reading(one.cluster.value, ago(900), asked_at=ago(120)))
         if rng.random() < 0.03:
             one = replace(one, publishes_to=None)
+        if rng.random() < 0.05 and one.ledger.value:
+            one = replace(one, ledger=Reading(at_work(one.ledger.value, "nightly_batch", number), ago(9)))
         found.append(one)
     found.append(
         PipelineView(

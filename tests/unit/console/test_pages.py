@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import html
+import random
 import re
 from dataclasses import replace
 from datetime import timedelta
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from pipelines.console.batch_chart import phase_bar
+from pipelines.console.jobs import stream_state, streams_at_work
 from pipelines.console.pages import Site, page_name, render_overview, render_pipeline, script
 from pipelines.console.view import (
     ClusterFigures,
@@ -22,7 +25,19 @@ from pipelines.console.view import (
     reading_failures,
 )
 from pipelines.report.model.records import QuarantineExample, QuarantineReason
-from tests.support.consoles import NOW, TODAY, ago, lake_view, many, pipeline, stage, troubled
+from pipelines.report.render.text import NOTHING
+from tests.support.consoles import (
+    NOW,
+    TODAY,
+    ago,
+    at_work,
+    lake_view,
+    many,
+    pipeline,
+    stage,
+    stream,
+    troubled,
+)
 from tests.support.pages import Page
 
 LIVE = Site(30.0, is_live=True, reports="reports")
@@ -134,7 +149,7 @@ def test_two_hundred_pipelines_stand_in_one_table_the_worst_first() -> None:
     order = ["failed", "warned", "open", "passed"]
     assert [order.index(row) for row in rows] == sorted(order.index(row) for row in rows)
     assert rows[0] == "failed"
-    links = {a["href"] for tag, a in page.elements if tag == "a" and a["href"].startswith("pipelines/")}
+    links = {a["href"] for _, a in page.elements if a.get("id", "").startswith("to-")}
     assert links == {f"pipelines/{page_name(each.name)}" for each in view.pipelines}
     assert f"{rows.count('failed')} problems" in page.text
     assert f"{rows.count('passed')} fine" in page.text
@@ -148,7 +163,7 @@ def test_a_pipeline_of_which_all_is_well_says_so_and_shows_its_figures() -> None
     assert "No unresolved record is in quarantine." in text
     assert "67 % of the bytes" in re.sub(r"\s+", " ", text)
     assert "18, the newest 2026-03-11" in text
-    assert "free No run holds the lease" in text
+    assert "free No run holds a lease." in text
 
 
 def test_each_cluster_has_the_figures_of_its_racks() -> None:
@@ -268,8 +283,115 @@ def test_a_chart_has_each_phase_of_each_micro_batch() -> None:
     text = detail(pipeline())
     charts = re.findall(r"<svg class=\"batches\".*?</svg>", text, re.DOTALL)
     assert len(charts) == 3
-    assert [chart.count("<rect") for chart in charts] == [300] * 3
+    # Of what its tasks do, only the speed stream knows more than one phase.
+    assert [chart.count("<rect") for chart in charts] == [5 * 60, 9 * 60, 5 * 60]
     assert html.unescape(text).count("Time of ingest by phase") == 1
+
+
+def test_each_stage_has_a_bar_of_its_time_by_phase_and_says_the_same_in_words() -> None:
+    figures = pipeline().lake.value
+    assert figures
+    text = overview(lake_view(pipeline()))
+    bars = re.findall(r"<svg class=\"phase-bar\".*?</svg>", text, re.DOTALL)
+    assert len(bars) == len(figures.streams) == 3
+    for bar, facts in zip(bars, figures.streams, strict=True):
+        found = phase_bar(facts.busy, facts.stage)
+        assert found
+        assert 'aria-hidden="true"' in bar
+        assert f"Time of {facts.name} by phase: {found.words}" in html.unescape(text)
+        assert {f"ph-{each.phase}" for each in found.sums} == {*re.findall(r'rect class="([\w-]+)"', bar)}
+        widths = [float(width) for width in re.findall(r' width="([\d.]+)"', bar)]
+        assert sum(widths) == pytest.approx(100, abs=0.5)
+    assert phase_words(text, "speed").startswith("decode 27 %, write 21 %, planning 13 %, ")
+    assert "decode" not in phase_words(text, "ingest")
+    # The page of the pipeline has the bar, and a row of a table for each phase.
+    page = detail(pipeline(), FILES)
+    assert page.count('class="phase-bar"') == 3
+    rows = re.findall(r'<th scope="row"><i class="dot ph-\w+"></i>(\w+)</th>', page)
+    assert rows.count("write") == 3
+    assert rows.count("decode") == rows.count("commit") == rows.count("quarantine") == 1
+
+
+def phase_words(text: str, stage: str) -> str:
+    (found,) = re.findall(rf"Time of {stage} by phase: ([^<]+)<", html.unescape(text))
+    return str(found)
+
+
+def test_a_stage_that_read_nothing_yet_has_no_bar() -> None:
+    idle = pipeline()
+    assert idle.lake.value
+    streams = tuple(replace(each, stream=None) for each in idle.lake.value.streams)
+    one = replace(idle, lake=Reading(replace(idle.lake.value, streams=streams), ago(5)))
+    assert '<svg class="phase-bar"' not in overview(lake_view(one)) + detail(one)
+    assert '<svg class="phase-bar"' not in overview(lake_view(PipelineView("x")))
+
+
+def test_whoever_holds_a_lease_is_told_with_command_process_and_time(site: Site) -> None:
+    fine = pipeline()
+    assert fine.ledger.value
+    night = at_work(fine.ledger.value, "nightly_batch")
+    assert night.lease
+    filling = replace(night.lease, run_id="run-9", job="backfill", since=ago(7_200), host="worker-5")
+    died = replace(night.lease, run_id="run-7", job=None, is_gone=True)
+    both = replace(fine, ledger=Reading(replace(night, backfill_lease=filling), ago(9)))
+    gone = replace(fine, name="orders", ledger=Reading(replace(night, lease=died), ago(9)))
+    view = lake_view(both, gone)
+
+    page = Page(overview(view, site))
+    told = " ".join(page.text.split()).partition("Leases")[2]
+    # Those that died come first, then those that are longest at work.
+    found = re.findall(
+        r"(\w+) (backfill|nightly_batch|a run that did not tell its command) (died|running)", told
+    )
+    assert found == [
+        ("orders", "a run that did not tell its command", "died"),
+        ("flights", "backfill", "running"),
+        ("flights", "nightly_batch", "running"),
+    ]
+    assert "its backfills run-9 900 on worker-5 2026-03-14 07:26:53 UTC" in told
+    assert "the pipeline run-0 900 on worker-2 2026-03-14 09:25:53 UTC" in told
+
+    text = " ".join(Page(detail(both, site)).text.split()).partition("Running jobs and leases")[2]
+    assert "nightly_batch running the pipeline run-0 900 on worker-2" in text
+    assert "backfill running its backfills run-9 900 on worker-5" in text
+    assert "free No run holds a lease" not in text
+    for job in ("ingest_stream", "speed_stream", "publish_stream"):
+        assert f"{job} running {NOTHING} {NOTHING} 4711 on worker-3" in text
+    text = " ".join(Page(detail(gone, site)).text.split())
+    assert "warning run run-7 died while it held the lease of the pipeline" in text
+    assert "A run that died has not given its lease back." in text
+
+
+def test_a_lease_that_was_given_back_or_is_over_is_held_by_nobody() -> None:
+    fine = pipeline()
+    assert fine.ledger.value
+    held = at_work(fine.ledger.value, "maintain")
+    assert held.lease
+    over = replace(held, lease=replace(held.lease, until=NOW, is_gone=True))
+    one = replace(fine, ledger=Reading(over, ago(9)))
+    assert "No run holds a lease, as far as it is known." in Page(overview(lake_view(one))).text
+    text = " ".join(Page(detail(one)).text.split())
+    assert "The last to hold the lease of the pipeline: maintain, run run-0 , process 900 on worker-2" in text
+    assert "died" not in text
+    unread = " ".join(Page(detail(PipelineView("x"))).text.split())
+    assert "Who holds a lease is not known." in unread
+
+
+def test_only_streams_that_live_are_at_work() -> None:
+    one = troubled()
+    assert one.lake.value
+    ingest, _, publish = one.lake.value.streams
+    assert [stream_state(each, NOW).words for each in one.lake.value.streams] == [
+        "failed",
+        "process is gone",
+        "never ran",
+    ]
+    assert streams_at_work(one, NOW) == []
+    eu = replace(ingest, stream=stream("ingest", random.Random(1), seen_at=ago(900)), cluster="eu")  # noqa: S311
+    ended = replace(ingest, stream=stream("ingest", random.Random(1), ended_at=ago(9)))  # noqa: S311
+    silent = replace(one, lake=Reading(replace(one.lake.value, streams=(ended, eu, publish)), ago(2)))
+    assert streams_at_work(silent, NOW) == [eu]
+    assert "ingest_stream --cluster eu silent" in " ".join(Page(detail(silent)).text.split())
 
 
 def test_the_stages_of_one_that_publishes_nothing_are_two() -> None:
