@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pipelines.console.batch_chart import phase_bar
 from pipelines.console.concerns import concerns
 from pipelines.console.view import LakeView, PipelineView
 from pipelines.contracts.contract import DataContract
@@ -20,6 +21,7 @@ from tests.support.cli_calls import outcome
 from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.lakes import Lake, flight
 from tests.support.nights import ONE
+from tests.support.pages import Page
 
 LIMITS = CollectionLimits(old_after_s=3_600.0, answer_s=120.0)
 
@@ -62,10 +64,15 @@ def told_of_flights(flights: PipelineView) -> None:
     assert {step.status for step in ledger.steps} == {"done"}
     assert ledger.lease
     assert (ledger.lease.run_id, ledger.lease.until <= datetime.now(UTC)) == ("rebuild", True)
+    assert (ledger.lease.job, ledger.backfill_lease) == ("nightly_batch", None)
 
     assert figures
     assert [each.stage for each in figures.streams] == ["ingest", "speed"]
     assert [sum(batch.records for batch in each.busy) for each in figures.streams] == [6, 6]
+    found = [phase_bar(each.busy, each.stage) for each in figures.streams]
+    of_ingest, of_speed = ({part.phase for part in each.sums} if each else set() for each in found)
+    assert {"planning", "write", "commit", "log"} <= of_ingest
+    assert of_ingest | {"decode", "quarantine"} <= of_speed
     (reason,) = figures.quarantine
     assert (reason.reason, reason.records, figures.withholds) == ("malformed_json", 1, True)
     assert reason.examples[0].offset == 5
@@ -122,6 +129,10 @@ def test_all_is_collected_and_nothing_is_changed_and_old_figures_outlive_a_failu
     assert (code, summary["status"], summary["counts"]) == (0, "done", {"pipelines": 2})
     assert Path(summary["index"]) == out / "index.html"
     page = (out / "pipelines" / "flights.html").read_text(encoding="utf-8")
+    told = " ".join(Page(page).text.split())
+    assert "Time of speed by phase" in told
+    assert "The last to hold the lease of the pipeline: nightly_batch, run rebuild" in told
+    assert "Time of ingest by phase: " in Page((out / "index.html").read_text(encoding="utf-8")).text
     assert f'href="../../reports/flights-{ONE}.html"' in page
     assert "malformed_json" in page
 
