@@ -10,7 +10,7 @@ from pipelines.doctor.check_report import ALL_CHECKS
 PAGE: Final = "docs/doctor.md"
 _HEAD: Final = """# Doctor
 
-`oncelake doctor` checks a pipeline as it is: configuration, machine, cluster, racks, store, tables,
+`oncelake doctor` checks a pipeline as it is: configuration, machine, clusters, racks, store, tables,
 checkpoints, nightly runs, data and publishing. It includes what `oncelake rack doctor` and
 `oncelake publish doctor` find.
 
@@ -55,7 +55,7 @@ heading), the highest severity first; and `checks`, each with its `status`:
 |---|---|
 | `passed`, `found` | the check was made |
 | `skipped` | what it looks at could not be asked for; another finding says why |
-| `not_applicable` | the pipeline has no such thing, for example no `publish` |
+| `not_applicable` | the pipeline has no such thing, for example no `publish`; or it is on a cluster that `--cluster` leaves out |
 
 A cluster that does not answer is one finding; the lake is checked all the same. If a commit is damaged,
 tables are not read. Each part may take a minute; what asks a cluster may take
@@ -64,13 +64,35 @@ tables are not read. Each part may take a minute; what asks a cluster may take
 Run it where the jobs run, because some checks look at the machine. Its own Spark session always runs
 as `local[2]`.
 
+## Several clusters
+
+Each of a pipeline's [clusters](clusters.md) that is not retired is checked, one after the other: whether
+it answers, the topic, its settings and retention, rights, replicas, racks, offsets, and the checkpoint
+and the last run of its ingest. A finding about one of them says so. One that does not answer is a
+finding about that cluster; the others are checked all the same.
+
+```
+error: cluster: cluster_answers
+    cluster: eu (eu-1:9092)
+    found: kafka.clusters.eu.bootstrap_servers: eu-1:9092: no answer within 30 s
+```
+
+In the object, such findings and checks have `cluster`, its name, and `servers`, its address. The first
+cluster has no name: `cluster` is null and `servers` is not. Both are null if a finding is not about one
+of several clusters. `checks` has an entry for each of them. The topic of `quarantine.dead_letter_topic`
+is checked on the first cluster; it is skipped if that does not answer.
+
+With `--cluster NAME` the command asks that cluster, and no other for the topic. All else is checked as
+well.
+
 ## ACLs
 
 ```sh
 oncelake doctor --pipeline flights --env prod --acls
 ```
 
-The command lists the ACLs that each job needs on the Kafka cluster, and checks nothing. With
+The command lists the ACLs that each job needs on the Kafka clusters, and checks nothing; with
+`--cluster`, those on that cluster. With
 `--format json` the object has `acls`, each with `job`, `resource`, `name`, `operation`, `servers`,
 `is_prefix`, `optional` (what the job lacks without it; null if it fails) and `command`.
 [Security](security.md#acls) explains them.

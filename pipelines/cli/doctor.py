@@ -10,29 +10,29 @@ from pipelines.cli.job_runner import Examination, JobFailed, Opening, print_summ
 from pipelines.cli.options import (
     CommonOptions,
     LogFormat,
-    cluster_option,
     common_options,
+    each_cluster_option,
     once,
     output_option,
 )
 from pipelines.cli.terminal import harmless
 from pipelines.config.model import PipelineConfig
 from pipelines.doctor.acls import Acl, acls
-from pipelines.doctor.check_list import DoctorCheck
+from pipelines.doctor.check_list import CheckResult, DoctorCheck
 from pipelines.doctor.check_report import CheckReport
-from pipelines.doctor.findings import FailOn, Finding
+from pipelines.doctor.findings import ClusterLabel, FailOn, Finding
 from pipelines.steps.doctor import ChecksFailed, diagnose
 
 
 @click.command()
 @common_options
-@cluster_option
+@each_cluster_option
 @output_option
 @click.option(
     "--acls",
     "lists_acls",
     is_flag=True,
-    help="List the ACLs that each job needs on the Kafka cluster, and check nothing.",
+    help="List the ACLs that each job needs on the Kafka clusters, and check nothing.",
 )
 @once(
     "--fail-on",
@@ -40,8 +40,10 @@ from pipelines.steps.doctor import ChecksFailed, diagnose
     default="error",
     help="End with exit code 3 at findings of this severity or higher.",
 )
-def doctor(output: LogFormat | None, fail_on: FailOn, lists_acls: bool, **common: Any) -> None:
-    """Check configuration, cluster, tables and object store.
+def doctor(
+    output: LogFormat | None, fail_on: FailOn, lists_acls: bool, cluster: str | None, **common: Any
+) -> None:
+    """Check configuration, clusters, tables and object store.
 
     Also checkpoints and nightly runs. Changes no table; writes and deletes a probe under ops/. Ends with exit
     code 3 if there are findings of severity --fail-on or higher.
@@ -49,12 +51,12 @@ def doctor(output: LogFormat | None, fail_on: FailOn, lists_acls: bool, **common
     if lists_acls:
         options = CommonOptions(**common)
         config, _ = options.load()
-        print_summary(_as_summary(config), output or options.log_format)
+        print_summary(_as_summary(config, cluster), output or options.log_format)
         return
 
     def body(opening: Opening, run_id: str) -> dict[str, Any]:
         try:
-            return summary_of(diagnose(opening.config, opening.start, fail_on))
+            return summary_of(diagnose(opening.config, opening.start, fail_on, cluster))
         except ChecksFailed as unsound:
             raise JobFailed(unsound, summary_of(unsound.checkup)) from None
 
@@ -63,9 +65,10 @@ def doctor(output: LogFormat | None, fail_on: FailOn, lists_acls: bool, **common
     run_job(Examination("doctor", body), CommonOptions(**{**common, "settings": settings}), output)
 
 
-def _as_summary(config: PipelineConfig) -> dict[str, Any]:
+def _as_summary(config: PipelineConfig, cluster: str | None) -> dict[str, Any]:
     """Tell the ACLs of all jobs: `acls`, as `pipelines.doctor.acls.Acl` has them, with `command`; `lines`."""
-    needed = acls(config)
+    servers = None if cluster is None else config.source(cluster).kafka.bootstrap_servers
+    needed = [acl for acl in acls(config) if servers in (None, acl.servers)]
     return {
         "job": "doctor",
         "pipeline": config.name,
@@ -98,10 +101,11 @@ def summary_of(checkup: CheckReport) -> dict[str, Any]:
     Returns:
         `counts`; `findings`, the gravest first: `check`, `group`, `severity`, `found`, `expected`, `fix` and
         `runbook`; `checks`: `name`, `group` and `status` of each (`passed`, `found`, `skipped`,
-        `not_applicable`); `lines`.
+        `not_applicable`); `lines`. Findings and checks of one of several clusters name it: `cluster`, which
+        is null for the first, and `servers`.
     """
     findings = list(checkup.findings())
-    skipped = [result.check.name for result in checkup.results if result.status == "skipped"]
+    skipped = [_name(result) for result in checkup.results if result.status == "skipped"]
     return {
         "counts": {
             "checks": len(checkup.results),
@@ -112,7 +116,12 @@ def summary_of(checkup: CheckReport) -> dict[str, Any]:
         },
         "findings": [_document(check, finding) for check, finding in findings],
         "checks": [
-            {"name": result.check.name, "group": result.check.group, "status": result.status}
+            {
+                "name": result.check.name,
+                "group": result.check.group,
+                "status": result.status,
+                **_cluster(result.cluster),
+            }
             for result in checkup.results
         ],
         "lines": [
@@ -123,7 +132,18 @@ def summary_of(checkup: CheckReport) -> dict[str, Any]:
     }
 
 
-def _document(check: DoctorCheck, finding: Finding) -> dict[str, str]:
+def _name(result: CheckResult) -> str:
+    """Return the name of a check, with the cluster that it looked at."""
+    return f"{result.check.name} of {result.cluster.words}" if result.cluster else result.check.name
+
+
+def _cluster(cluster: ClusterLabel | None) -> dict[str, str | None]:
+    if cluster is None:
+        return {"cluster": None, "servers": None}
+    return {"cluster": cluster.name, "servers": cluster.servers}
+
+
+def _document(check: DoctorCheck, finding: Finding) -> dict[str, str | None]:
     return {
         "check": check.name,
         "group": check.group,
@@ -132,6 +152,7 @@ def _document(check: DoctorCheck, finding: Finding) -> dict[str, str]:
         "expected": finding.expected,
         "fix": finding.fix,
         "runbook": check.link,
+        **_cluster(finding.cluster),
     }
 
 
@@ -141,6 +162,7 @@ def _lines(check: DoctorCheck, finding: Finding) -> list[str]:
         *(
             f"    {what}: {harmless(words)}"
             for what, words in (
+                *((("cluster", finding.cluster.words),) if finding.cluster else ()),
                 ("found", finding.found),
                 ("expected", finding.expected),
                 ("fix", finding.fix),

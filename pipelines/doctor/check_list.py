@@ -6,13 +6,13 @@ needs facts that nobody asks for yet, add them to a part of the facts, and to it
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from pipelines.config.risks import RiskName
-from pipelines.doctor.findings import Finding, FindingSeverity
-from pipelines.doctor.pipeline_facts import Part, PipelineFacts
+from pipelines.doctor.findings import ClusterLabel, Finding, FindingSeverity
+from pipelines.doctor.pipeline_facts import Part, PipelineFacts, Scope
 
 Group = Literal[
     "configuration", "environment", "cluster", "racks", "store", "tables", "nights", "data", "publishing"
@@ -40,6 +40,8 @@ class DoctorCheck:
         needs: The parts of the facts without which it is not made.
         risk: The risk that its findings are about; if that is accepted, they are for information.
         page: The page with that heading.
+        scope: What it looks at.
+        asks: The parts whose failures it tells.
     """
 
     name: str
@@ -51,6 +53,8 @@ class DoctorCheck:
     needs: tuple[Part, ...] = ()
     risk: RiskName | None = None
     page: str = RUNBOOK
+    scope: Scope = "pipeline"
+    asks: tuple[Part, ...] = ()
 
     @property
     def link(self) -> str:
@@ -62,16 +66,22 @@ class DoctorCheck:
         """Return the parts that it needs and that are not known."""
         return [part for part in self.needs if getattr(facts, part) is None]
 
-    def run(self, facts: PipelineFacts) -> "CheckResult":
-        """Answer the question."""
+    def run(self, facts: PipelineFacts) -> Iterator["CheckResult"]:
+        """Answer the question, of the pipeline or of each of its clusters."""
+        yield from map(self._run, facts.of(self.scope))
+
+    def _run(self, facts: PipelineFacts) -> "CheckResult":
         if lacking := self.lacks(facts):
             is_lost = not {*facts.failures, *facts.left_out}.isdisjoint(lacking)
-            return CheckResult(self, "skipped" if is_lost else "not_applicable", ())
-        findings = tuple(self.find(facts))
+            return CheckResult(self, "skipped" if is_lost else "not_applicable", (), facts.cluster)
+        findings = tuple(replace(each, cluster=facts.cluster) for each in self.find(facts))
         if self.risk is not None and self.risk in facts.config.accept_risks:
             accepted = f"; accept_risks has {self.risk}"
             findings = tuple(replace(each, severity="info", found=each.found + accepted) for each in findings)
-        return CheckResult(self, "found" if findings else "passed", findings)
+        # Of what nobody asked for nothing is known.
+        is_open = self.asks and facts.left_out.issuperset(self.asks)
+        status: Status = "found" if findings else "skipped" if is_open else "passed"
+        return CheckResult(self, status, findings, facts.cluster)
 
 
 @dataclass(frozen=True)
@@ -82,11 +92,13 @@ class CheckResult:
         check: The check.
         status: Whether it found something.
         findings: What it found.
+        cluster: The cluster that was looked at, where there are several; None if it was the pipeline.
     """
 
     check: DoctorCheck
     status: Status
     findings: tuple[Finding, ...]
+    cluster: ClusterLabel | None = None
 
 
 CHECKS: Final[list[DoctorCheck]] = []
@@ -101,11 +113,13 @@ class CheckRegistrar:
         group: What they are about.
         needs: The parts of the facts that all of them need.
         page: The page that says what to do.
+        scope: What they look at.
     """
 
     group: Group
     needs: tuple[Part, ...] = ()
     page: str = RUNBOOK
+    scope: Scope = "pipeline"
 
     def check(
         self, name: str, question: str, severity: FindingSeverity, runbook: str, risk: RiskName | None = None
@@ -113,9 +127,8 @@ class CheckRegistrar:
         """Register a function as a check, see `DoctorCheck`."""
 
         def register(find: _Find) -> _Find:
-            CHECKS.append(
-                DoctorCheck(name, self.group, question, severity, runbook, find, self.needs, risk, self.page)
-            )
+            found = DoctorCheck(name, self.group, question, severity, runbook, find, self.needs, risk)
+            CHECKS.append(replace(found, page=self.page, scope=self.scope))
             return find
 
         return register
@@ -128,4 +141,5 @@ class CheckRegistrar:
                 how = "see the message" if failure.is_ours else fix
                 yield Finding("error", failure.words, "an answer", how)
 
-        CHECKS.append(DoctorCheck(name, self.group, question, "error", runbook, find, page=self.page))
+        found = DoctorCheck(name, self.group, question, "error", runbook, find, asks=parts)
+        CHECKS.append(replace(found, page=self.page, scope=self.scope))

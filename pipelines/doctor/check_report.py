@@ -33,7 +33,7 @@ class CheckReport:
     """What came of all checks.
 
     Attributes:
-        results: Of each check, in their order.
+        results: Of each check, in their order; of those that look at clusters, one for each.
     """
 
     results: tuple[CheckResult, ...]
@@ -56,4 +56,4 @@ class CheckReport:
 
 def run_checks(facts: PipelineFacts) -> CheckReport:
     """Make all checks."""
-    return CheckReport(tuple(check.run(facts) for check in ALL_CHECKS))
+    return CheckReport(tuple(result for check in ALL_CHECKS for result in check.run(facts)))

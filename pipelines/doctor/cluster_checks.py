@@ -1,4 +1,4 @@
-"""Checks of the cluster and its topics: do they keep records until they are read, and may we read them?"""
+"""Checks of each cluster and its topic: does it keep records until they are read, and may we read them?"""
 
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
@@ -24,7 +24,7 @@ _KEPT: Final = "How the topic is kept"
 _RUNS: Final = 3
 _MOST: Final = 10
 
-_CHECKS: Final = CheckRegistrar("cluster", ("topic",))
+_CHECKS: Final = CheckRegistrar("cluster", ("topic",), scope="cluster")
 _CHECKS.register_probe_failure(
     "cluster_answers",
     "Does the cluster answer, and is there the topic?",
@@ -134,7 +134,7 @@ def _no_unclean_election(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-@CheckRegistrar("cluster", ("topic", "streams")).check(
+@CheckRegistrar("cluster", ("topic", "streams"), scope="cluster").check(
     "retention_covers_runs",
     "Does the topic keep records for longer than ingest takes from run to run?",
     "error",
@@ -199,7 +199,7 @@ def _gaps_are_as_configured(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-@CheckRegistrar("cluster", ("topic", "tables")).check(
+@CheckRegistrar("cluster", ("topic", "tables"), scope="cluster").check(
     "topic_is_that_of_bronze",
     "Is the topic the one that bronze was filled from?",
     "error",
@@ -216,7 +216,7 @@ def _topic_is_that_of_bronze(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-@CheckRegistrar("cluster", ("topic", "streams")).check(
+@CheckRegistrar("cluster", ("topic", "streams"), scope="cluster").check(
     "unread_records_are_there",
     "Does Kafka still have what ingest has not read?",
     "error",
@@ -240,7 +240,7 @@ def _unread_records_are_there(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-@CheckRegistrar("cluster", ("topic", "streams")).check(
+@CheckRegistrar("cluster", ("topic", "streams"), scope="cluster").check(
     "kafka_has_what_was_read",
     "Does Kafka's log reach as far as ingest has read?",
     "error",
@@ -289,7 +289,7 @@ def _dead_letters_fit(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-@CheckRegistrar("racks", ("topic",), "docs/racks.md").check(
+@CheckRegistrar("racks", ("topic",), "docs/racks.md", "cluster").check(
     "bytes_stay_in_the_rack",
     "Could more bytes stay within the rack (`oncelake rack doctor`)?",
     "warning",
@@ -305,7 +305,10 @@ def _bytes_stay_in_the_rack(facts: PipelineFacts) -> Iterator[Finding]:
             "info" if rack.is_off else "warning",
             hint,
             "each byte read in its own rack",
-            f"see {command(facts.config, 'rack doctor')}",
+            # That command looks at pipelines with one cluster.
+            "see docs/racks.md; the console shows the shares of each cluster"
+            if facts.cluster
+            else f"see {command(facts.config, 'rack doctor')}",
         )
 
 

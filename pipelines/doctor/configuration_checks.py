@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pipelines.config.clusters import retired
+from pipelines.config.commands import command
 from pipelines.config.risks import RISKS, RiskName
 from pipelines.config.taken_risks import taken
 from pipelines.doctor.check_list import CLUSTERS, CheckRegistrar
@@ -12,7 +13,7 @@ from pipelines.doctor.pipeline_facts import PipelineFacts
 from pipelines.durations import format_interval
 
 _CHECKS: Final = CheckRegistrar("configuration")
-_BEGUN: Final = CheckRegistrar("configuration", ("streams",))
+_BEGUN: Final = CheckRegistrar("configuration", ("streams",), scope="cluster")
 _INGEST_TRIGGERS: Final = 3
 
 
@@ -56,13 +57,14 @@ def _settings_for_one_run(facts: PipelineFacts) -> Iterator[Finding]:
     "clusters_not_looked_at", "Which clusters does this run leave out?", "info", "Commands"
 )
 def _clusters_not_looked_at(facts: PipelineFacts) -> Iterator[Finding]:
-    further = [name for name, cluster in facts.config.kafka.clusters.items() if not cluster.retired]
-    if further:
+    sources = [each for each in facts.config.sources() if not each.kafka.retired]
+    asked = {each.config.cluster for each in facts.sources}
+    if facts.sources and (left_out := [each.cluster for each in sources if each.cluster not in asked]):
         yield Finding(
             "info",
-            f"this run asks the first cluster, and not {', '.join(further)}",
+            f"--cluster leaves out {', '.join(name or 'the first cluster' for name in left_out)}",
             "each cluster looked at",
-            f"run oncelake doctor with --cluster {further[0]}, and so on",
+            f"run it without --cluster: {command(facts.config, 'doctor')}",
         )
     if retired_clusters := retired(facts.config.kafka):
         yield Finding(
@@ -137,10 +139,10 @@ _check_taken(
 def _first_start_reads_all(facts: PipelineFacts) -> Iterator[Finding]:
     ingest = (facts.streams or {}).get("ingest")
     if ingest and not ingest.has_begun and facts.config.kafka.starting_offsets == "latest":
+        setting = facts.config.kafka.setting("starting_offsets")
         yield Finding(
             "error",
-            "kafka.starting_offsets is latest, and ingest has not begun: it would skip all records that are"
-            " in the topic",
+            f"{setting} is latest, and ingest has not begun: it would skip all records that are in the topic",
             "earliest",
-            "set kafka.starting_offsets to earliest; or add starting_offsets_latest to accept_risks",
+            f"set {setting} to earliest; or add starting_offsets_latest to accept_risks",
         )

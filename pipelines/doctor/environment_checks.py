@@ -76,7 +76,7 @@ def _clock_and_store(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-@CheckRegistrar("environment", ("topic",)).check(
+@CheckRegistrar("environment", ("topic",), scope="cluster").check(
     "clock_and_broker",
     "Is no record newer than this machine's clock, where brokers set the time (LogAppendTime)?",
     "warning",

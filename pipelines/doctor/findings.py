@@ -12,6 +12,24 @@ SEVERITIES: Final[tuple[FindingSeverity, ...]] = ("error", "warning", "info")
 
 
 @dataclass(frozen=True)
+class ClusterLabel:
+    """Which of several clusters something is about.
+
+    Attributes:
+        name: Its name in `kafka.clusters`; None for the first cluster, which has none.
+        servers: Its address.
+    """
+
+    name: str | None
+    servers: str
+
+    @property
+    def words(self) -> str:
+        """The cluster, for people."""
+        return f"{self.name or 'the first'} ({self.servers})"
+
+
+@dataclass(frozen=True)
 class Finding:
     """What a check has found.
 
@@ -20,12 +38,14 @@ class Finding:
         found: What was found, in words.
         expected: What ought to be found, in words.
         fix: What to do about it.
+        cluster: The cluster that it is about, where there are several; None if it is about none of them.
     """
 
     severity: FindingSeverity
     found: str
     expected: str
     fix: str
+    cluster: ClusterLabel | None = None
 
 
 def is_at_least(severity: FindingSeverity, level: FindingSeverity) -> bool:

@@ -66,7 +66,8 @@ def _commits_are_whole(facts: PipelineFacts) -> Iterator[Finding]:
 
 
 _TABLES: Final = CheckRegistrar("tables", ("tables",))
-_TABLES.register_probe_failure(
+_OF_STREAMS: Final = CheckRegistrar("tables", ("tables",), scope="streams")
+_OF_STREAMS.register_probe_failure(
     "tables_can_be_read",
     "Can the tables, the checkpoints and the ledgers be read?",
     _STORE,
@@ -75,7 +76,7 @@ _TABLES.register_probe_failure(
 )
 
 
-@_TABLES.check("tables_fit_checkpoints", "Do tables and checkpoints know each other?", "error", _FIT)
+@_OF_STREAMS.check("tables_fit_checkpoints", "Do tables and checkpoints know each other?", "error", _FIT)
 def _tables_fit_checkpoints(facts: PipelineFacts) -> Iterator[Finding]:
     for query, why in facts.tables.misfits.items() if facts.tables else ():
         yield Finding(
@@ -155,7 +156,7 @@ def _lease_is_not_left_over(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-_STREAMS: Final = CheckRegistrar("tables", ("streams",))
+_STREAMS: Final = CheckRegistrar("tables", ("streams",), scope="streams")
 
 
 @_STREAMS.check(

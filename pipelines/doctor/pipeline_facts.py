@@ -7,6 +7,7 @@ from typing import Literal
 
 from pipelines.config.model import PipelineConfig
 from pipelines.config.streams import Query
+from pipelines.doctor.findings import ClusterLabel
 from pipelines.kafka.topic_state import TopicState
 from pipelines.publishing.cluster_advice import ClusterFacts
 from pipelines.racks.topology import TopicReplicas
@@ -27,6 +28,9 @@ Part = Literal[
     "output",
 ]
 """What is asked for as a whole, within one limit of time."""
+Scope = Literal["pipeline", "cluster", "streams"]
+"""What a check looks at: the pipeline as a whole; each of its clusters; or its streams, of which each cluster
+has an ingest of its own."""
 
 
 @dataclass(frozen=True)
@@ -212,6 +216,9 @@ class PipelineFacts:
         nights: What nightly runs have decided.
         lateness: How late records come; None also if too few are known.
         output: The cluster that is published to.
+        sources: With several clusters, the same of each that was asked: `config` is that of its source, and
+            only topic, ingest, and what bronze says of it are known. What is beside them then has the topic
+            of the first cluster, and no ingest.
     """
 
     config: PipelineConfig
@@ -228,3 +235,17 @@ class PipelineFacts:
     nights: NightFacts | None = None
     lateness: LatenessFacts | None = None
     output: OutputFacts | None = None
+    sources: tuple["PipelineFacts", ...] = ()
+
+    def of(self, scope: Scope) -> tuple["PipelineFacts", ...]:
+        """Return the facts that a check looks at, one after the other."""
+        if scope == "pipeline" or not self.config.kafka.has_others:
+            return (self,)
+        return self.sources if scope == "cluster" else (self, *self.sources)
+
+    @property
+    def cluster(self) -> ClusterLabel | None:
+        """The cluster that they are of, where there are several; None if they are of the pipeline."""
+        kafka = self.config.kafka
+        is_source = kafka.has_others and not kafka.clusters
+        return ClusterLabel(kafka.cluster, kafka.bootstrap_servers) if is_source else None

@@ -3,13 +3,14 @@
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from pipelines.config.clusters import require_not_retired
 from pipelines.config.model import PipelineConfig
 from pipelines.doctor.check_report import CheckReport, run_checks
 from pipelines.doctor.findings import FailOn
@@ -25,6 +26,7 @@ from pipelines.steps.probes import (
     night_facts,
     output_facts,
     runtime_facts,
+    source_table_facts,
     stream_facts,
     table_facts,
     topic_facts,
@@ -64,15 +66,19 @@ class Probe:
 
 
 def probes(config: PipelineConfig) -> tuple[Probe, ...]:
-    """Return what is asked of a pipeline whose session has started, in this order."""
+    """Return what is asked of a pipeline whose session has started, in this order.
+
+    What is asked of each of several clusters is in `source_probes`, and comes after the first two.
+    """
     publish, asking = config.publish, LIMIT + config.kafka.connect_timeout
     is_same = publish is None or publish.bootstrap_servers in (None, config.kafka.bootstrap_servers)
+    of_cluster = () if config.kafka.has_others else (Probe("topic", topic_facts, limit=asking),)
     return (
         Probe("store", probe_store),
-        Probe("topic", topic_facts, limit=asking),
+        Probe("logs", damaged_logs),
+        *of_cluster,
         Probe("dead_letters", dead_letter_facts, ("topic",), asking),
         Probe("streams", stream_facts),
-        Probe("logs", damaged_logs),
         # Delta takes a commit that is cut off for the end of the log, or for none.
         Probe("tables", table_facts, ("logs",)),
         Probe("nights", night_facts, ("logs", "tables")),
@@ -81,26 +87,44 @@ def probes(config: PipelineConfig) -> tuple[Probe, ...]:
     )
 
 
-def diagnose(config: PipelineConfig, start: Callable[[], Pipeline], fail_on: FailOn) -> CheckReport:
+def source_probes(source: PipelineConfig) -> tuple[Probe, ...]:
+    """Return what is asked of one of several clusters, and of its ingest, in this order."""
+    return (
+        Probe("topic", topic_facts, limit=LIMIT + source.kafka.connect_timeout),
+        Probe("streams", stream_facts),
+        Probe("tables", source_table_facts, ("logs",)),
+    )
+
+
+def diagnose(
+    config: PipelineConfig, start: Callable[[], Pipeline], fail_on: FailOn, cluster: str | None = None
+) -> CheckReport:
     """Ask for all that is known of a pipeline, and make all checks.
 
     Args:
         config: The configuration.
         start: Starts the session.
         fail_on: The level from which on a finding is a failure.
+        cluster: Of several clusters the one whose source is asked for; None for all that are not retired.
 
     Raises:
         ChecksFailed: There is such a finding.
+        ConfigError: There is no cluster of this name, or it is retired.
     """
+    sources = _sources(config, cluster)
     facts = _Asked()
     facts.ask("runtime", lambda: runtime_facts(config), LIMIT)
     pipeline: Any = None
     if "runtime" not in facts.failures:
         # In this thread, which Spark's signals belong to.
         pipeline = facts.start(start)
-    for probe in probes(config):
+    store, logs, *others = probes(config)
+    for probe in (store, logs):
         facts.take(probe, pipeline)
-    checkup = run_checks(facts.of(config))
+    of_sources = [facts.ask_source(source, pipeline) for source in sources]
+    for probe in others:
+        facts.take(probe, pipeline)
+    checkup = run_checks(replace(facts.of(config), sources=tuple(of_sources)))
     if names := checkup.at_least(fail_on):
         level = "error" if fail_on == "error" else "error or warning"
         raise ChecksFailed(
@@ -111,12 +135,26 @@ def diagnose(config: PipelineConfig, start: Callable[[], Pipeline], fail_on: Fai
     return checkup
 
 
+def _sources(config: PipelineConfig, cluster: str | None) -> tuple[PipelineConfig, ...]:
+    """Return the sources of those of several clusters that are asked; none if there is one cluster.
+
+    Raises:
+        ConfigError: There is no cluster of this name, or it is retired.
+    """
+    if cluster is not None:
+        source = config.source(cluster)
+        require_not_retired(source.kafka)
+        return (source,)
+    several = config.sources() if config.kafka.has_others else ()
+    return tuple(source for source in several if not source.kafka.retired)
+
+
 class _Asked:
     """The parts that were asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, at: datetime | None = None) -> None:
         # What passes while others are asked makes nobody late.
-        self._at = datetime.now(UTC)
+        self._at = at or datetime.now(UTC)
         self.failures = dict[Part, Failure]()
         self._parts = dict[Part, Any]()
         self._left_out = set[Part]()
@@ -133,11 +171,29 @@ class _Asked:
 
     def take(self, probe: Probe, pipeline: Pipeline | None) -> None:
         """Ask for a part, unless what it builds on has failed."""
-        lacks = {*self.failures, *self._left_out} & {*probe.builds_on}
-        if pipeline is None or lacks or ("logs" in probe.builds_on and self._parts.get("logs")):
+        if pipeline is None or not self._lost.isdisjoint(probe.builds_on):
             self._left_out.add(probe.part)
             return
         self.ask(probe.part, lambda: probe.ask(pipeline), probe.limit)
+
+    @property
+    def _lost(self) -> set[Part]:
+        """The parts on which nothing can be built: they are not known, or logs are damaged."""
+        damaged: set[Part] = {"logs"} if self._parts.get("logs") else set()
+        return {*self.failures, *self._left_out, *damaged}
+
+    def ask_source(self, source: PipelineConfig, pipeline: Pipeline | None) -> PipelineFacts:
+        """Ask one of several clusters, which hides no other if it does not answer."""
+        own = _Asked(self._at)
+        own._left_out |= self._lost & {"logs"}
+        for probe in source_probes(source):
+            own.take(probe, pipeline and replace(pipeline, config=source))
+        if source.cluster is None and "topic" in own._parts:
+            self._parts["topic"] = own._parts["topic"]
+        elif source.cluster is None:
+            # Whatever else asks the first cluster would wait as long.
+            self._left_out.add("topic")
+        return own.of(source)
 
     def ask(self, part: Part, ask: Callable[[], object], limit: timedelta) -> None:
         """Ask for a part, and wait no longer than a limit."""

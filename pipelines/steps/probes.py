@@ -83,9 +83,16 @@ def dead_letter_facts(pipeline: Pipeline) -> TopicState | None:
     return read_topic_state(pipeline.spark, pipeline.config.kafka, topic, setting) if topic else None
 
 
+def queries_of(config: PipelineConfig) -> tuple[Query, ...]:
+    """Return the streams that a configuration is of: each of several clusters has an ingest, and no other."""
+    if config.kafka.clusters:
+        return tuple(query for query in config.streams if query != "ingest")
+    return ("ingest",) if config.kafka.has_others else config.streams
+
+
 def stream_facts(pipeline: Pipeline) -> dict[Query, StreamFacts]:
     """Look at the checkpoints of the streams, and at what is beside them."""
-    return {query: _stream(pipeline, query) for query in pipeline.config.streams}
+    return {query: _stream(pipeline, query) for query in queries_of(pipeline.config)}
 
 
 def _stream(pipeline: Pipeline, query: Query) -> StreamFacts:
@@ -124,10 +131,18 @@ def table_facts(pipeline: Pipeline) -> TableFacts:
     )
 
 
+def source_table_facts(source: Pipeline) -> TableFacts:
+    """Compare bronze with the checkpoint of the ingest of one of several clusters."""
+    has_bronze = exists(source.spark, source.table("bronze"))
+    return TableFacts(topic_of_bronze(source) if has_bronze else None, _misfits(source))
+
+
 def _misfits(pipeline: Pipeline) -> dict[Query, str]:
     checks: dict[Query, Callable[[Pipeline], object]] = {"ingest": check_ingest, "speed": check_speed}
     found = {
-        query: _refusal(check, pipeline) or _read_ahead(pipeline, query) for query, check in checks.items()
+        query: _refusal(check, pipeline) or _read_ahead(pipeline, query)
+        for query, check in checks.items()
+        if query in queries_of(pipeline.config)
     }
     return {query: why for query, why in found.items() if why}
 

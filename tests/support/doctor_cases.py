@@ -20,6 +20,7 @@ from pipelines.spark.log_store import StoreProbe
 from pipelines.spark.stream_progress import Refusal
 from tests.support.doctor_facts import (
     DAY,
+    EU,
     HOUR,
     NOW,
     RACKED,
@@ -32,12 +33,15 @@ from tests.support.doctor_facts import (
     kept,
     replicated,
     run,
+    several,
+    source,
     stream,
     tables,
 )
 
 LEASE = LeaseFacts("run r of maintain on host (pid 7)", NOW - HOUR, NOW + HOUR, is_gone=True)
 ONCE: dict[str, Any] = {"trigger_s": 0.0, "ended_at": NOW}
+OF_TWO = configured(EU).config
 KILLED = run("ingest", written_at=NOW - timedelta(minutes=3))
 STUCK = run("publish", seen_at=NOW - timedelta(minutes=9))
 
@@ -67,14 +71,16 @@ CASES = [
     Case(
         "clusters_not_looked_at",
         "info",
-        configured("kafka.clusters.eu.bootstrap_servers=eu:1"),
-        "asks the first cluster, and not eu",
+        several(OF_TWO, source(OF_TWO.source("eu"))),
+        "--cluster leaves out the first cluster",
+        several(OF_TWO, *map(source, OF_TWO.sources())),
     ),
     Case(
         "clusters_not_looked_at",
         "info",
-        configured("kafka.clusters.eu.bootstrap_servers=eu:1", "kafka.clusters.eu.retired=true"),
+        configured(EU, "kafka.clusters.eu.retired=true"),
         "retired, so no run asks what they have: eu",
+        several(OF_TWO, *map(source, OF_TWO.sources())),
     ),
     Case(
         "nights_wait_for_ingest",

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pipelines.config.loader import load_config
+from pipelines.config.model import PipelineConfig
 from pipelines.doctor.pipeline_facts import (
     Failure,
     LatenessFacts,
@@ -77,6 +78,27 @@ SOUND = PipelineFacts(
     lateness=LatenessFacts(1_000, 10, HOUR),
     output=OutputFacts(ClusterFacts(3, {}, {}, {}, partitions=2, max_message_bytes=1_048_588)),
 )
+
+
+EU = "kafka.clusters.eu.bootstrap_servers=eu:1"
+
+
+def source(config: PipelineConfig, **changes: Any) -> PipelineFacts:
+    """What is known of one of several clusters, which is sound."""
+    facts = PipelineFacts(
+        config,
+        NOW,
+        topic=SOUND.topic,
+        streams={"ingest": STREAMS["ingest"]},
+        tables=TableFacts("id"),
+    )
+    return replace(facts, **changes)
+
+
+def several(config: PipelineConfig, *sources: PipelineFacts) -> PipelineFacts:
+    """A sound pipeline with several clusters, of which some are known."""
+    streams = {query: facts for query, facts in STREAMS.items() if query != "ingest"}
+    return replace(SOUND, config=config, streams=streams, sources=sources)
 
 
 def configured(*settings: str, **changes: Any) -> PipelineFacts:

@@ -156,6 +156,84 @@ def test_a_cluster_that_does_not_answer_is_one_finding(patient: Patient) -> None
     assert statuses["tables_fit_checkpoints"] == "passed"
 
 
+def test_each_of_several_clusters_is_looked_at_and_one_that_is_down_hides_no_other(
+    patient: Patient,
+    contract: DataContract,
+    topic: MakeTopic,
+    admin: AdminClient,
+    broker: str,
+    tmp_path: Path,
+) -> None:
+    """Two topics are as two clusters are, as long as nothing is asked of brokers alone; a third is down."""
+    first, eu = topic(1, "first", **WEEK), topic(1, "eu", **WEEK)
+    settings = (
+        f"lake.root={tmp_path}/lake",
+        f"kafka.bootstrap_servers={broker}",
+        f"kafka.topic={first}",
+        f"kafka.clusters.eu.bootstrap_servers={broker}",
+        f"kafka.clusters.eu.topic={eu}",
+        "kafka.clusters.gone.bootstrap_servers=localhost:1",
+        "kafka.clusters.gone.connect_timeout=1 second",
+        f"quarantine.dead_letter_topic={topic(1, 'broken', **{'max.message.bytes': '2000000'})}",
+    )
+    config = load_config("flights", environ={}, settings=settings)
+    sources = Pipeline(patient.lake.spark, config, contract).sources()
+    for source in sources[:2]:
+        send(broker, source.config.kafka.topic, 5)
+        ingest(source, once=True)
+    set_topic(admin, eu, retention_bytes="1000000000")
+    send(broker, eu, 4)
+    at = TopicPartition(eu, 0, 7)
+    admin.delete_records([at])[at].result(30)
+
+    def told(*options: str, more: tuple[str, ...] = ()) -> tuple[int, dict[str, Any], set[tuple[str, Any]]]:
+        given = (f"--set={setting}" for setting in (*settings, *more))
+        code, summary = outcome("doctor", "--pipeline", "flights", *given, *options)
+        return code, summary, {(each["check"], each["cluster"]) for each in summary["findings"]}
+
+    code, summary, found = told("--fail-on", "warning")
+    assert code == 3
+    assert found == {
+        ("cluster_answers", "gone"),
+        ("unread_records_are_there", "eu"),
+        ("retention_is_by_time", "eu"),
+    }
+    assert {each["servers"] for each in summary["findings"]} == {broker, "localhost:1"}
+    (lost,) = (each for each in summary["findings"] if each["check"] == "unread_records_are_there")
+    assert lost["found"].endswith(f"{eu}-0: 2")
+    assert lost["fix"].startswith(
+        "find out what is missing: oncelake reconcile --pipeline flights --cluster eu"
+    )
+    statuses = {
+        cluster: {each["name"]: each["status"] for each in summary["checks"] if each["cluster"] == cluster}
+        for cluster in (None, "eu", "gone")
+    }
+    of_ingest = ("tables_fit_checkpoints", "streams_ended_well", "topic_is_that_of_bronze")
+    assert {statuses[cluster][name] for cluster in (None, "eu") for name in of_ingest} == {"passed"}
+    assert (
+        statuses["gone"]["retention_covers_runs"] == statuses["gone"]["topic_is_that_of_bronze"] == "skipped"
+    )
+    assert statuses[None]["dead_letters_fit"] == statuses[None]["put_if_absent"] == "passed"
+
+    # One alone is asked, and the rest of the pipeline is looked at all the same.
+    code, summary, found = told("--cluster", "eu")
+    assert code == 3
+    assert found == {
+        ("unread_records_are_there", "eu"),
+        ("retention_is_by_time", "eu"),
+        ("clusters_not_looked_at", None),
+    }
+    assert "the first cluster, gone" in str(summary["findings"])
+    # Bronze was filled from the topics of before.
+    other = topic(1, "other", **WEEK)
+    code, summary, found = told(more=(f"kafka.clusters.eu.topic={other}", "kafka.clusters.gone.retired=true"))
+    assert {("topic_is_that_of_bronze", "eu"), ("clusters_not_looked_at", None)} <= found
+    assert ("topic_is_that_of_bronze", None) not in found
+    assert not [each for each in found if each[1] == "gone"]
+    code, summary = patient.examined(options=("--cluster", "us"))
+    assert (code, "there are: none" in summary["error"]) == (2, True)
+
+
 def test_what_was_done_to_the_lake_is_found(patient: Patient, tmp_path: Path) -> None:
     broken = patient.copied(tmp_path)
     config = load_config("flights", environ={}, settings=broken.settings)

@@ -12,11 +12,13 @@ from pipelines.doctor.pipeline_facts import NightFacts, Part
 from pipelines.errors import AuditFailed, ConfigError, InfrastructureError
 from pipelines.ledger.certifications import Verdict
 from pipelines.spark.pipeline import Pipeline
+from pipelines.steps import doctor
 from pipelines.steps import probes as asked_of_lake
-from pipelines.steps.doctor import ChecksFailed, _Asked, diagnose, probes, within
-from pipelines.steps.probes import night_facts
+from pipelines.steps.doctor import ChecksFailed, Probe, _Asked, diagnose, probes, source_probes, within
+from pipelines.steps.probes import night_facts, queries_of
 
 MINUTE = timedelta(minutes=1)
+EU = "kafka.clusters.eu.bootstrap_servers=eu:1"
 
 
 def test_an_answer_that_does_not_come_is_given_up_and_others_come_as_they_are() -> None:
@@ -41,6 +43,104 @@ def test_each_part_is_asked_for_once_after_those_that_it_builds_on() -> None:
     assert sorted([*parts, "runtime", "session"]) == sorted(get_args(Part))
     for at, probe in enumerate(asked):
         assert {*probe.builds_on} <= {*parts[:at]}, probe.part
+
+
+def test_each_stream_and_each_cluster_is_asked_for_once_with_several_clusters() -> None:
+    config = load_config("flights", environ={}, settings=[EU, "publish.topic=out"])
+    first, eu = config.sources()
+    assert queries_of(config) == ("speed", "publish")
+    assert queries_of(first) == queries_of(eu) == ("ingest",)
+    assert queries_of(load_config("flights", environ={})) == ("ingest", "speed")
+    assert "topic" not in {probe.part for probe in probes(config)}
+    assert [probe.part for probe in source_probes(eu)] == ["topic", "streams", "tables"]
+
+
+class Clusters:
+    """Clusters of which some do not answer, and a pipeline that reads them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *down: str | None) -> None:
+        self.down, self.asked = down, list[tuple[str | None, str]]()
+        self.config = load_config("flights", environ={}, settings=[EU])
+        self.pipeline: Any = Pipeline(None, self.config, None)  # type: ignore[arg-type]
+        own = (
+            Probe("topic", self.topic),
+            Probe("streams", lambda _: {}),
+            Probe("tables", lambda _: "tables", ("logs",)),
+        )
+        monkeypatch.setattr(doctor, "source_probes", lambda _: own)
+
+    def facts(self, asked: _Asked) -> list[Any]:
+        """What is known of each."""
+        return [asked.ask_source(each, self.pipeline) for each in self.config.sources()]
+
+    def topic(self, source: Pipeline) -> str:
+        cluster = source.config.cluster
+        self.asked.append((cluster, source.config.kafka.bootstrap_servers))
+        if cluster in self.down:
+            raise InfrastructureError(f"{cluster}: no answer")
+        return f"topic of {cluster}"
+
+
+def test_a_cluster_that_does_not_answer_hides_none_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    clusters, asked = Clusters(monkeypatch, "eu"), _Asked()
+    asked.ask("logs", lambda: (), MINUTE)
+    first, eu = clusters.facts(asked)
+    assert clusters.asked == [(None, clusters.config.kafka.bootstrap_servers), ("eu", "eu:1")]
+    assert (first.topic, first.failures) == ("topic of None", {})
+    assert (eu.topic, eu.failures["topic"].words) == (None, "eu: no answer")
+    assert (eu.streams, eu.tables, eu.cluster and eu.cluster.name) == ({}, "tables", "eu")
+    whole: Any = asked.of(clusters.config)
+    assert (whole.topic, whole.failures, whole.at) == ("topic of None", {}, eu.at)
+
+
+def test_what_else_is_on_the_first_cluster_is_not_waited_for_if_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clusters, asked = Clusters(monkeypatch, None), _Asked()
+    asked.ask("logs", lambda: ("a damaged commit",), MINUTE)
+    first, eu = clusters.facts(asked)
+    assert ({*first.failures}, eu.topic, eu.failures) == ({"topic"}, "topic of eu", {})
+    # Tables whose logs are damaged are read for no cluster.
+    assert first.tables is eu.tables is None
+    asked.take(Probe("dead_letters", lambda _: "asked", ("topic",)), clusters.pipeline)
+    whole = asked.of(clusters.config)
+    assert (whole.dead_letters, whole.failures) == (None, {})
+    assert {"topic", "dead_letters"} <= whole.left_out
+
+
+def test_a_cluster_is_named_that_there_is_and_that_is_asked() -> None:
+    config = load_config("flights", environ={}, settings=[EU, "kafka.clusters.eu.retired=true"])
+
+    def start() -> Pipeline:
+        raise AssertionError("nothing is started")
+
+    with pytest.raises(ConfigError, match=r"--cluster us: no such cluster in kafka\.clusters; there are: eu"):
+        diagnose(config, start, "error", "us")
+    with pytest.raises(ConfigError, match=r"kafka\.clusters\.eu\.retired: found true"):
+        diagnose(config, start, "error", "eu")
+    with pytest.raises(ConfigError, match="there are: none"):
+        diagnose(load_config("flights", environ={}), start, "error", "eu")
+
+
+@pytest.mark.parametrize(("cluster", "looked_at"), [(None, {None, "eu"}), ("eu", {"eu"})])
+def test_where_no_session_starts_all_of_the_clusters_is_skipped(
+    cluster: str | None, looked_at: set[str | None]
+) -> None:
+    config = load_config("flights", environ={}, settings=[EU])
+
+    def start() -> Pipeline:
+        raise InfrastructureError("jars cannot be fetched")
+
+    with pytest.raises(ChecksFailed) as found:
+        diagnose(config, start, "error", cluster)
+    results = [each for each in found.value.checkup.results if each.check.name == "retention_is_by_time"]
+    assert {each.cluster.name for each in results if each.cluster} == looked_at
+    assert {each.status for each in results} == {"skipped"}
+    # Nor does one answer that nobody has asked.
+    answers = [each for each in found.value.checkup.results if each.check.name == "cluster_answers"]
+    assert {each.status for each in answers} == {"skipped"}
+    told = {check.name for check, _ in found.value.checkup.findings()}
+    assert ("clusters_not_looked_at" in told) == (cluster is not None)
 
 
 @pytest.mark.parametrize(
