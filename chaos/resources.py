@@ -14,7 +14,6 @@ from chaos.jobs import Job
 from chaos.oracle import Violation
 
 _MB: Final = 1e6
-_EVERY_S: Final = 10.0
 _LEAST: Final = 120
 """Samples below which nothing is said, those of 20 minutes: Spark keeps files of a hundred micro-batches."""
 _MORE: Final = 1.25
@@ -49,10 +48,12 @@ class Sampler:
 
     Attributes:
         jobs: the streams, by name, with their checkpoints.
+        every_s: the pause between two samples, in seconds.
         samples: what each held.
     """
 
     jobs: Mapping[str, tuple[Job, Path]]
+    every_s: float = 10.0
     samples: dict[str, list[Holding]] = field(default_factory=dict)
     _enough: threading.Event = field(default_factory=threading.Event)
 
@@ -68,7 +69,7 @@ class Sampler:
             thread.join()
 
     def _run(self) -> None:
-        while not self._enough.wait(_EVERY_S):
+        while not self._enough.wait(self.every_s):
             for name, (job, checkpoint) in self.jobs.items():
                 if job.is_running:
                     self.samples.setdefault(name, []).append(holding(job.processes(), checkpoint))

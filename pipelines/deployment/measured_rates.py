@@ -73,7 +73,7 @@ def _read(file: Path) -> _Lag:
     except ValidationError:
         found = "found something else"
     raise ConfigError(
-        f"--measured {file}: {found}; expected what oncelake lag --log-format json has printed: write its"
+        f"--measured {file}: {found}; expected what lag has printed with --log-format json: write its"
         " standard output to the file"
     )
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from chaos import resources
 from chaos.resources import Holding, Sampler, growing, holding, lines
 from testbed.waiting import wait_until
 from tests.support.small_jobs import SmallJobs
@@ -58,13 +57,11 @@ def test_what_processes_hold_is_theirs(tmp_path: Path) -> None:
     assert before.memory_mb > 10
 
 
-def test_streams_are_sampled_while_they_run(
-    jobs: SmallJobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(resources, "_EVERY_S", 0.01)
+def test_streams_are_sampled_while_they_run(jobs: SmallJobs, tmp_path: Path) -> None:
     jobs.supervisor.start()
     running = next(iter(jobs.supervisor.streams.values()))
-    sampler = Sampler({"runs": (running, tmp_path), "never ran": (replace(running, _process=None), tmp_path)})
+    never_ran = replace(running, _process=None)
+    sampler = Sampler({"runs": (running, tmp_path), "never ran": (never_ran, tmp_path)}, every_s=0.01)
     with sampler.sampling():
         wait_until(lambda: len(sampler.samples.get("runs", [])) > MANY // 10, "it was sampled", 30.0)
     running.send(signal.SIGKILL)

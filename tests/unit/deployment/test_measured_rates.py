@@ -49,7 +49,7 @@ def test_what_comes_from_all_clusters_is_summed_up(tmp_path: Path) -> None:
         ({"rate_in": 0.0}, "found no record that came"),
         ({"rate_in": None}, "found no record that came"),
         ({"stage": "speed"}, "found no stage ingest"),
-        ({"capacity": "many"}, "found something else; expected what oncelake lag"),
+        ({"capacity": "many"}, "found something else; expected what lag has printed"),
     ],
 )
 def test_what_is_missing_is_said(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
