@@ -138,12 +138,12 @@ def _planted(
 
 
 PUBLISHING: Final = (
-    _planted("no fencing of producers", 31, _without_fencing),
+    _planted("no fencing of producers", 15, _without_fencing),
     _planted("progress is not read", 0, publish=_Wrong(looks=False)),
     _planted("progress is read before the slot is taken", 13, publish=_Wrong(looks_first=True)),
     _planted("progress is committed before the rows", 0, publish=_Wrong(order=("progress", "rows"))),
     _planted("progress is committed after the rows", 0, publish=_Wrong(order=("rows", "progress"))),
-    _planted("a producer is kept, and its late EndTxn ends the next", 558, make_producer=_kept_producer),
+    _planted("a producer is kept, and its late EndTxn ends the next", 16, make_producer=_kept_producer),
     _planted("runs have no names of their own", 396, run_of=lambda process: "run"),
     _planted("tasks read offsets alone", 143, connect=_OffsetsConnection),
     _planted("former slots are left to the run before", 396, make_start=_StartOfOwnSlots),

@@ -10,13 +10,13 @@ would end the producer's next transaction (KIP-890). A producer that has only on
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Final
 
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 from pyspark import TaskContext
 
 from pipelines.fault_points import Point, reach
@@ -72,35 +72,35 @@ class _Slot:
         self._task, self._number = task, slot
         self._timeout_s = task.connection.timeout_s
         self._transaction_s = task.connection.transaction_timeout_ms / 1000
-        # Both connect while the other looks: a client has to find its coordinator first.
-        with (
-            closing(task.connection.consumer(is_stable=False)) as quick,
-            closing(task.connection.consumer(is_stable=True)) as stable,
-        ):
-            self._refuse_another_run(quick, stable)
-            self.producer = task.connection.take(slot)
-            self.mark, self._group = self._look(stable, is_stable=True), stable.consumer_group_metadata()
+        self._refuse_another_run()
+        self.producer = task.connection.take(slot)
+        self.mark, self._group = self._look(is_stable=True)
 
-    def _refuse_another_run(self, quick: Consumer, stable: Consumer) -> None:
+    def _refuse_another_run(self) -> None:
         """Refuse a slot that another run has, before taking it would end that run's transaction."""
         mark, run = None, self._task.done.run
         # What this run has written at its start may not be there yet for a look that does not wait.
-        for consumer, is_stable in ((quick, False), (stable, True)):
+        for is_stable in (False, True):
             with suppress(KafkaException):
-                mark = self._look(consumer, is_stable=is_stable)
+                mark, _ = self._look(is_stable=is_stable)
             if mark is None or mark.run == run:
                 return
         what_to_do(mark, self._task.done, is_new=self._task.is_new)
 
-    def _look(self, consumer: Consumer, *, is_stable: bool) -> SlotProgress | None:
-        partitions = [TopicPartition(self._task.connection.progress_topic, self._number)]
-        mark = SlotProgress.of(consumer.committed(partitions, timeout=self._timeout_s)[0])
+    def _look(self, *, is_stable: bool) -> tuple[SlotProgress | None, object]:
+        consumer = self._task.connection.consumer(is_stable=is_stable)
+        try:
+            partitions = [TopicPartition(self._task.connection.progress_topic, self._number)]
+            mark = SlotProgress.of(consumer.committed(partitions, timeout=self._timeout_s)[0])
+            group = consumer.consumer_group_metadata()
+        finally:
+            consumer.close()
         if mark is None and self._task.done.run:
             # A run of a stream has written progress at its start: offsets were forgotten since, records are
             # not. They may say that another run has published this micro-batch meanwhile.
             connection = self._task.connection
             mark = recorded_progress(connection, [self._number], is_stable=is_stable).get(self._number)
-        return mark
+        return mark, group
 
     def begin(self, done: SlotProgress) -> None:
         """Begin a transaction with the progress, so that one who has lost the slot learns it at once.
@@ -118,12 +118,9 @@ class _Slot:
             UnsentError: The brokers did not take them while the transaction may be open.
             KafkaException: The cluster refuses, or does not answer.
         """
-        try:
-            send_progress(self.producer, self._task.connection, self._number, done, self._group)
-        except BufferError:
-            # Room for it is sure once the rows have left the producer's queue.
-            self._flush()
-            send_progress(self.producer, self._task.connection, self._number, done, self._group)
+        # Room for it is sure once the rows have left the producer's queue.
+        self._flush()
+        send_progress(self.producer, self._task.connection, self._number, done, self._group)
         self._flush()
 
     def _flush(self) -> None:
