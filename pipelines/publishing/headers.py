@@ -12,7 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import IntegralType, StringType, StructField, StructType
+
+from pipelines.errors import ConfigError
 
 LISTED: Final = "array<struct<key: string, value: binary>>"
 """The type of a list of headers, which is also that of Spark's Kafka source and sink."""
@@ -26,6 +28,9 @@ def listed(rows: DataFrame) -> Column:
 
     Args:
         rows: With `headers`, as a list or by name.
+
+    Raises:
+        ConfigError: By name there is one that is neither text nor an integer.
     """
     if (named := _named(rows)) is None:
         return F.col(_HEADERS).cast(LISTED)
@@ -86,10 +91,20 @@ def _bytes(values: pa.Array) -> list[bytes | None]:
 
 
 def _named(rows: DataFrame) -> list[tuple[Column, Column]] | None:
-    """Return names and values of headers that are by name; None for a list."""
+    """Return names and values of headers that are by name; None for a list.
+
+    Raises:
+        ConfigError: A value has another type, whose text is not the same in Spark and in Arrow.
+    """
     kind = rows.schema[_HEADERS].dataType
     if not isinstance(kind, StructType):
         return None
+    for field in kind:
+        if not isinstance(field.dataType, StringType | IntegralType):
+            raise ConfigError(
+                f"headers.{field.name}: found {field.dataType.simpleString()}, expected text or an integer;"
+                " cast it"
+            )
     return [(F.lit(field.name), _value(field)) for field in kind]
 
 

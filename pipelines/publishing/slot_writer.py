@@ -74,6 +74,7 @@ class _Slot:
         self._transaction_s = task.connection.transaction_timeout_ms / 1000
         self._refuse_another_run()
         self.producer = task.connection.take(slot)
+        # By a client that is made now: one from before may know a coordinator that has moved since.
         self.mark, self._group = self._look(is_stable=True)
 
     def _refuse_another_run(self) -> None:
@@ -118,7 +119,8 @@ class _Slot:
             UnsentError: The brokers did not take them while the transaction may be open.
             KafkaException: The cluster refuses, or does not answer.
         """
-        # Room for it is sure once the rows have left the producer's queue.
+        # A row that a broker refuses fails the transaction here, where it can still be rolled back; should
+        # anybody end it before, it says that it was begun; and there is room in the producer's queue.
         self._flush()
         send_progress(self.producer, self._task.connection, self._number, done, self._group)
         self._flush()
