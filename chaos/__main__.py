@@ -71,6 +71,8 @@ def chaos(  # noqa: PLR0913, PLR0917 - options of a command
     is violated; with --plant, if the planted fault is not found.
     """
     names = named or _PIPELINES[:pipelines]
+    if not executors and {*faults} & {kind.name for kind in OF_EXECUTORS}:
+        raise click.UsageError("a fault of executors needs some: add --executors 2")
     every = (*RANDOM, *OF_EXECUTORS) if executors else RANDOM
     kinds = () if quiet else tuple(Kind[name] for name in faults) or every
     planned = schedule(seed, minutes * 60, names, kinds)

@@ -170,7 +170,10 @@ class PauseBroker(Outside):
 
 
 class CutPeers(Outside):
-    """A broker from which the others get nothing: no replica of what it leads stays in sync."""
+    """A broker from which the others get nothing: no replica of what it leads stays in sync.
+
+    It reaches the others, and the controllers, all the time.
+    """
 
     def begin(self) -> None:
         """Let it happen."""

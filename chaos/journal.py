@@ -13,7 +13,10 @@ import click
 from chaos.oracle import Violation
 from chaos.schedule import Fault
 
-NOT_DONE: Final = ("not injected", "not started", "nothing to kill", "nothing was written", "failed")
+NOT_DONE: Final = (
+    *("not injected", "not started", "nothing to kill", "nothing to stop", "nothing was written"),
+    *("had not written", "failed"),
+)
 """How the outcome of a fault begins that did nothing."""
 
 

@@ -166,7 +166,7 @@ class Lake:
         batch: the batch layer at the certified version, of the certified days alone.
         serving: the serving table.
         output: the output topic, as `read_committed` consumers see it, in the order of each partition.
-        begun_anew: where the output topic ended each time when its events were sent from the beginning, by
+        sent_again: where the output topic ended each time when its events were sent from the beginning, by
             partition.
     """
 
@@ -179,7 +179,7 @@ class Lake:
     batch: Sequence[EventRow]
     serving: Sequence[EventRow]
     output: Sequence[OutputRecord]
-    begun_anew: Sequence[Mapping[int, int]] = ()
+    sent_again: Sequence[Mapping[int, int]] = ()
 
 
 @dataclass(frozen=True)

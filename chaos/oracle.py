@@ -192,14 +192,16 @@ def serving_table_is_the_winners(lake: Lake, truth: Truth) -> Iterator[str]:
 
 
 def output_is_once(lake: Lake, truth: Truth) -> Iterator[str]:
-    """Yield events, or corrections, that consumers got twice since publishing last began anew."""
+    """Yield events, or corrections, that consumers got twice between two times when all was sent again."""
     fresh, corrections = list[Hashable](), list[Hashable]()
     for record in lake.output:
-        begun = sum(record.place.offset >= ends.get(record.place.partition, 0) for ends in lake.begun_anew)
+        begun = sum(record.place.offset >= ends.get(record.place.partition, 0) for ends in lake.sent_again)
         if record.correction is None:
-            fresh.append((record.key, f"after {begun} starts anew"))
+            fresh.append((record.key, f"when sent for the {begun + 1}. time"))
         else:
-            corrections.append((record.key, record.correction, record.origin, f"after {begun} starts anew"))
+            corrections.append(
+                (record.key, record.correction, record.origin, f"when sent for the {begun + 1}. time")
+            )
     yield from _more_than(1, fresh, "event")
     yield from _more_than(1, corrections, "correction")
 

@@ -160,7 +160,7 @@ def lake_of(
     reader: LakeReader,
     servers: str,
     acknowledged: Sequence[Acknowledged],
-    begun_anew: Sequence[Mapping[int, int]] = (),
+    sent_again: Sequence[Mapping[int, int]] = (),
 ) -> Lake:
     """Return all that a pipeline holds when nothing is at work."""
     state = reader.certified()
@@ -174,7 +174,7 @@ def lake_of(
         batch=reader.events("batch", state.days, state.version) if state.days else [],
         serving=reader.events("serving"),
         output=output_records(servers, output_topic(reader.pipeline)),
-        begun_anew=begun_anew,
+        sent_again=sent_again,
     )
 
 
@@ -187,7 +187,7 @@ def end_offsets(servers: str, topic: str) -> dict[int, int]:
     """Return where each partition of a topic ends, once the cluster answers.
 
     Raises:
-        KafkaException: It does not answer.
+        InfrastructureError: It does not answer.
     """
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "never-committed", "log_level": 0})
     kept_trying = Retrying(
@@ -198,14 +198,20 @@ def end_offsets(servers: str, topic: str) -> dict[int, int]:
     )
 
     def ends() -> dict[int, int]:
-        numbers = consumer.list_topics(topic, timeout=_POLL_S).topics[topic].partitions
+        found = consumer.list_topics(topic, timeout=_POLL_S).topics[topic]
+        if found.error is not None:
+            raise KafkaException(found.error)
+        numbers = found.partitions
         return {
             number: consumer.get_watermark_offsets(TopicPartition(topic, number), _POLL_S)[1]
             for number in numbers
         }
 
     with closing(consumer):
-        return kept_trying(ends)
+        try:
+            return kept_trying(ends)
+        except KafkaException as error:
+            raise InfrastructureError(f"topic {topic}: its ends are unknown: {error}") from error
 
 
 def source_records(servers: str, topic: str) -> list[SourceRecord]:

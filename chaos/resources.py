@@ -1,7 +1,7 @@
 """What the streams of a run hold on to, sampled all the time, and whether it grows."""
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -15,7 +15,9 @@ from chaos.oracle import Violation
 
 _MB: Final = 1e6
 _LEAST: Final = 120
-"""Samples below which nothing is said, those of 20 minutes: Spark keeps files of a hundred micro-batches."""
+"""Samples below which nothing is said of growth: Spark keeps files of a hundred micro-batches."""
+SHORTEST_S: Final = 1800.0
+"""A run of less has too few samples, which take some time themselves, and is not judged."""
 _MORE: Final = 1.25
 
 
@@ -107,6 +109,13 @@ def growing(samples: Mapping[str, Sequence[Holding]]) -> list[Violation]:
             if late > (allowed := early * _MORE + getattr(_SLACK, what)):
                 found.append(f"{stream}: {what}: found {late:,.0f}, expected {allowed:,.0f} at most")
     return [Violation("what a stream holds is bounded", len(found), tuple(found))] if found else []
+
+
+def unsampled(samples: Mapping[str, Sequence[Holding]], streams: Iterable[str]) -> list[Violation]:
+    """Return the streams of a long run that were sampled too seldom to say anything."""
+    found = [(name, len(samples.get(name, ()))) for name in streams]
+    few = tuple(f"{name}: {count}, expected {_LEAST} at least" for name, count in found if count < _LEAST)
+    return [Violation("streams are sampled all the time", len(few), few)] if few else []
 
 
 def quarters(held: Sequence[Holding], what: str) -> tuple[float, float]:

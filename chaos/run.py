@@ -25,7 +25,7 @@ from chaos.proxy import Link
 from chaos.reading import LakeReader, end_offsets, lake_of, output_topic
 from chaos.registry import running_registry
 from chaos.report import Report, commit_of_now
-from chaos.resources import Sampler, growing
+from chaos.resources import SHORTEST_S, Sampler, growing, unsampled
 from chaos.runbook import Runbook, lacks_permission
 from chaos.schedule import QUERIES, Fault, as_json, skews
 from chaos.supervisor import Supervisor, names_of
@@ -116,7 +116,8 @@ def play(plan: Plan, folder: Path) -> Report:
             sampler = _sampler(world, plan)
             with sampler.sampling():
                 _disturb(world, plan)
-            journal.violations += growing(sampler.samples)
+            if plan.is_soak:
+                journal.violations += _not_lasting(plan, sampler, journal)
             _settle(world, producers)
             planted = _judge(world, plan, producers)
         except InfrastructureError as error:
@@ -174,6 +175,15 @@ def _producers(world: World, plan: Plan) -> dict[str, Producers]:
         written = _written(sends, world.site.values(pipeline), seconds)
         producers[pipeline] = Producers(world.cluster.servers, pipeline, written, _LEAD_S)
     return producers
+
+
+def _not_lasting(plan: Plan, sampler: Sampler, journal: Journal) -> list[Violation]:
+    """Return what streams of a soak did that none does which could go on for ever."""
+    ended = tuple(f"{each.job} ended with {each.code}" for each in journal.ended if each.job in sampler.jobs)
+    found = [Violation("a stream goes on", len(ended), ended)] if ended else []
+    if plan.seconds >= SHORTEST_S:
+        found += unsampled(sampler.samples, sampler.jobs)
+    return found + growing(sampler.samples)
 
 
 def _sampler(world: World, plan: Plan) -> Sampler:
@@ -314,7 +324,7 @@ def _take_all(world: World) -> None:
         days = ("--from", str(DAYS[0]), "--to", str(DAYS[-1]))
         _good_end(world, world.site.errand(f"{pipeline}/nightly at last", pipeline, "nightly_batch", *days))
         _once(world, f"{pipeline}/publish")
-        if world.supervisor.runbook.begun_anew.get(pipeline):
+        if world.supervisor.runbook.sent_again.get(pipeline):
             world.supervisor.runbook.send_days(pipeline, str(DAYS[0]), str(DAYS[-1]))
         _good_end(world, world.site.errand(f"{pipeline}/reconcile", pipeline, "reconcile"))
 
@@ -369,8 +379,8 @@ def _judge(world: World, plan: Plan, producers: Mapping[str, Producers]) -> dict
 
 def _violations(world: World, pipeline: str, producers: Producers) -> list[Violation]:
     watch = world.watches[pipeline]
-    begun_anew = world.supervisor.runbook.begun_anew.get(pipeline, ())
-    lake = lake_of(watch.reader, world.cluster.servers, producers.acknowledged, begun_anew)
+    sent_again = world.supervisor.runbook.sent_again.get(pipeline, ())
+    lake = lake_of(watch.reader, world.cluster.servers, producers.acknowledged, sent_again)
     world.journal.say(f"{pipeline}: {_sizes(lake)}; {len(watch.polls)} reads")
     if twice := sends_in_the_topic_twice(lake):
         world.journal.say(f"{pipeline}: the client of the producers has written {twice} records twice")

@@ -57,13 +57,13 @@ class Runbook:
         site: where the pipelines are.
         journal: what happened.
         ends_of: tells where the output topic of a pipeline ends, by partition.
-        begun_anew: that, each time when its events were sent from the beginning.
+        sent_again: that, each time when its events were sent from the beginning.
     """
 
     site: Site
     journal: Journal
     ends_of: Callable[[str], Mapping[int, int]]
-    begun_anew: dict[str, list[Mapping[int, int]]] = field(default_factory=dict)
+    sent_again: dict[str, list[Mapping[int, int]]] = field(default_factory=dict)
 
     def follow(self, pipeline: str, query: str, error: str) -> None:
         """Do what it says.
@@ -104,7 +104,7 @@ class Runbook:
         self._note_end(pipeline)
 
     def _note_end(self, pipeline: str) -> None:
-        self.begun_anew.setdefault(pipeline, []).append(self.ends_of(pipeline))
+        self.sent_again.setdefault(pipeline, []).append(self.ends_of(pipeline))
 
     def _move_aside(self, moved: Path) -> None:
         backups = self.site.folder / "backups"

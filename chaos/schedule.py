@@ -27,7 +27,7 @@ class Kind(StrEnum):
     PAUSE_DRIVER = "SIGSTOP and SIGCONT of a job"
     KILL_BROKER = "SIGKILL of a broker and controller"
     PAUSE_BROKER = "SIGSTOP and SIGCONT of a broker and controller"
-    CUT_PEERS = "a broker cut off from the other brokers"
+    CUT_PEERS = "connections of other brokers to a broker cut"
     FILL_BROKER = "disk of a broker full"
     CUT_NETWORK = "connections of a broker cut"
     STALL_NETWORK = "packets of a broker held back"
@@ -55,7 +55,7 @@ OF_BROKERS: Final = frozenset(
 )
 """One at a time: two of three brokers have to be in sync."""
 OF_NETWORK: Final = frozenset({Kind.CUT_NETWORK, Kind.STALL_NETWORK})
-"""Between clients and one broker; brokers reach each other meanwhile."""
+"""Between clients and one broker."""
 OF_STATE: Final = frozenset(
     {
         *(Kind.TEAR, Kind.TEAR_COMMIT, Kind.RESTORE_CHECKPOINT, Kind.RESTORE_TABLE),

@@ -1,15 +1,27 @@
 """Run a pipeline for hours without faults, and see that nothing grows and nothing is lost: `make soak`."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import click
 
 from chaos.run import Plan, play
-from chaos.schedule import schedule
+from chaos.schedule import Fault, Kind, schedule
 from demo.cast import ROOT
 from pipelines.errors import OncelakeError
 from pipelines.runtime.processes import graceful_shutdown
+
+_UPKEEP_S: Final = 1800.0
+
+
+def _every(seconds: float) -> Iterator[float]:
+    """Yield the moments of a run at which `maintain` is started."""
+    at_s = min(_UPKEEP_S, seconds) / 2
+    while at_s < seconds:
+        yield at_s
+        at_s += _UPKEEP_S
 
 
 @click.command()
@@ -29,7 +41,9 @@ def soak(hours: float, rate: float, seed: int, record: Path | None, folder: Path
     has grown all the time, or if anything was lost, doubled or changed, see `python -m chaos`.
     """
     seconds, names = hours * 3600, ("north",)
-    plan = Plan(seed, seconds, rate, names, schedule(seed, seconds, names, ()), is_soak=True)
+    upkeep = [Fault(at_s, Kind.MAINTAIN, each) for each in names for at_s in _every(seconds)]
+    nights = [each for each in schedule(seed, seconds, names, ()) if each.kind is Kind.NIGHTLY]
+    plan = Plan(seed, seconds, rate, names, sorted(nights + upkeep, key=lambda each: each.at_s), is_soak=True)
     try:
         with graceful_shutdown():
             report = play(plan, folder.absolute())

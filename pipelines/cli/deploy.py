@@ -147,7 +147,7 @@ def kubernetes(out: Path | None, **named: Any) -> None:
 @click.option(
     "--measured",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="With --workers: take both rates from this file, printed by `oncelake lag --log-format json`.",
+    help="With --workers: take both rates from this file, printed by `oncelake lag --format json`.",
 )
 @click.option(
     "--catch-up",
@@ -175,23 +175,23 @@ def keda(out: Path | None, workers: str | None, **named: Any) -> None:
     They start runs of the streams or, with --workers, scale the workers of a Spark cluster.
     """
     figures = {key: named.pop(key) for key in ("partitions", "rate_in", "rate_out", "catch_up")}
-    if measured := named.pop("measured"):
-        figures |= _measured(measured, figures, is_asked=workers is not None)
-    cooldown, most = named.pop("cooldown"), named.pop("max_executors")
+    cooldown, most, measured = (named.pop(key) for key in ("cooldown", "max_executors", "measured"))
+    if measured:
+        _require_measured_alone(workers, figures)
+        figures |= asdict(measured_rates(measured, named["pipeline"], named["env"]))
     _write(keda_files(_pods(named), _workers(workers, figures, cooldown, most)), out)
 
 
-def _measured(file: Path, figures: dict[str, Any], *, is_asked: bool) -> dict[str, float]:
-    """Return the rates that were measured.
+def _require_measured_alone(workers: str | None, figures: dict[str, Any]) -> None:
+    """Make sure that measured rates are asked for, and are not given as well.
 
     Raises:
-        ConfigError: Nobody asks for them, they were given as well, or the file has none.
+        ConfigError: They are not, or are.
     """
-    if not is_asked:
+    if workers is None:
         raise ConfigError("--measured: expected with --workers only; leave it out, or name the workers")
     if figures["rate_in"] is not None or figures["rate_out"] is not None:
         raise ConfigError("--measured: expected in place of --rate-in and --rate-out; leave these out")
-    return asdict(measured_rates(file))
 
 
 def _workers(

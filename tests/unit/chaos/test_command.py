@@ -19,6 +19,8 @@ def test_the_schedule_can_be_seen_without_a_run() -> None:
     assert Kind.TEAR in shown("--fault", "TEAR")
     assert Kind.TEAR not in shown("--quiet")
     assert Kind.KILL_EXECUTOR not in shown("--minutes", "20")
+    refused = CliRunner().invoke(chaos, ["--show", "--fault", "KILL_EXECUTOR"])
+    assert (refused.exit_code, "add --executors" in refused.output) == (2, True)
     assert Kind.KILL_EXECUTOR in shown("--minutes", "20", "--executors", "2")
 
 

@@ -232,10 +232,10 @@ def test_publishing_that_began_again_may_repeat_what_it_sent(good: Good) -> None
 
     again = [*good.lake.output, *later(1)]
     assert ONCE in broken(good.changed(output=again))
-    assert ONCE not in broken(good.changed(output=again, begun_anew=[ends]))
+    assert ONCE not in broken(good.changed(output=again, sent_again=[ends]))
     # Not more often than that, wherever it began anew: before all, or once too often.
-    assert ONCE in broken(good.changed(output=again, begun_anew=[{}, {}]))
-    assert ONCE in broken(good.changed(output=[*again, *later(2)], begun_anew=[ends]))
+    assert ONCE in broken(good.changed(output=again, sent_again=[{}, {}]))
+    assert ONCE in broken(good.changed(output=[*again, *later(2)], sent_again=[ends]))
 
 
 def test_a_late_event_may_be_missing_from_the_speed_layer_until_its_day_is_certified(good: Good) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from chaos.resources import Holding, Sampler, growing, holding, lines
+from chaos.resources import Holding, Sampler, growing, holding, lines, unsampled
 from testbed.waiting import wait_until
 from tests.support.small_jobs import SmallJobs
 
@@ -31,6 +31,15 @@ def test_what_stays_or_grows_while_a_process_warms_up_is_bounded() -> None:
     # Waves, as of a heap that is cleared now and then.
     assert rules([replace(STILL, memory_mb=500 + 300 * (number % 7)) for number in range(MANY)]) == []
     assert rules(rising("memory_mb", 1000.0)[:8]) == []
+
+
+def test_a_stream_of_a_long_run_that_was_hardly_sampled_is_told() -> None:
+    assert unsampled({"north/speed": [STILL] * MANY}, ["north/speed"]) == []
+    (told,) = unsampled({"north/speed": [STILL] * 10}, ["north/speed", "north/ingest"])
+    assert told.examples == (
+        "north/speed: 10, expected 120 at least",
+        "north/ingest: 0, expected 120 at least",
+    )
 
 
 @pytest.mark.parametrize("what", [each.name for each in fields(Holding)])

@@ -40,7 +40,7 @@ def test_a_refusal_that_a_fault_explains_is_repaired_by_the_runbook(jobs: SmallJ
     repair = ["checkpoint reset", "speed_stream --once", "publish reset"]
     assert [call for call in jobs.calls() if call in repair] == repair
     assert injected.outcome == "refused with 4, repaired by the runbook"
-    assert jobs.supervisor.runbook.begun_anew == {"north": [{0: 7}]}
+    assert jobs.supervisor.runbook.sent_again == {"north": [{0: 7}]}
     assert jobs.rules() == set()
 
 
