@@ -55,7 +55,7 @@ heading), the highest severity first; and `checks`, each with its `status`:
 |---|---|
 | `passed`, `found` | the check was made |
 | `skipped` | what it looks at could not be asked for; another finding says why |
-| `not_applicable` | the pipeline has no such thing, for example no `publish`; or it is on a cluster that `--cluster` leaves out |
+| `not_applicable` | the pipeline has no such thing, such as `publish`; or `--cluster` leaves it out |
 
 A cluster that does not answer is one finding; the lake is checked all the same. If a commit is damaged,
 tables are not read. Each part may take a minute; what asks a cluster may take
