@@ -27,6 +27,7 @@ from pipelines.spark.checkpoints import query_files
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.streams import Trigger, each_batch
 from pipelines.steps.backfill import backfill
+from pipelines.steps.doctor import ChecksFailed, diagnose
 from pipelines.steps.ingest import IngestJob, ingest
 from pipelines.steps.reconcile import reconcile
 from testbed.waiting import wait_until
@@ -58,6 +59,10 @@ class Regions:
             at = int(record.sent.timestamp() * 1000)
             producer.produce(self.topic, record.value, partition=record.partition, timestamp=at)
         assert producer.flush(30) == 0
+
+    @property
+    def eu_servers(self) -> str:
+        return self.lake.config.kafka.clusters["eu"].bootstrap_servers
 
     def configured(self, *, without: str | None = None, **changes: object) -> None:
         """Change what the configuration says of the second cluster, or leave it out."""
@@ -202,6 +207,42 @@ def test_producers_fail_over_with_overlap_while_a_broker_is_killed(regions: Regi
     assert numbers_of(lake, ONE) == [*range(1, 60)]
     assert held(regions, eu_topic) == 90
     assert [reconcile(source).missing for source in lake.pipeline.sources()] == [0, 0]
+
+
+def examined(regions: Regions) -> dict[tuple[str, str], set[str]]:
+    """By severity and cluster, the names of the checks of doctor that found something; `-` is no cluster."""
+    try:
+        report = diagnose(regions.lake.config, lambda: regions.lake.pipeline, "error")
+    except ChecksFailed as failed:
+        report = failed.checkup
+    found = dict[tuple[str, str], set[str]]()
+    for check, finding in report.findings():
+        name = (finding.cluster.name or "first") if finding.cluster else "-"
+        found.setdefault((finding.severity, name), set()).add(check.name)
+    asked = {each.cluster.servers for each in report.results if each.cluster}
+    assert asked == {regions.first, regions.eu_servers}
+    return found
+
+
+def test_doctor_looks_at_each_cluster_and_one_that_was_killed_hides_nothing_of_the_other(
+    regions: Regions,
+) -> None:
+    for servers in (regions.first, regions.eu_servers):
+        regions.send(servers, 1, range(10))
+    for cluster in (None, "eu"):
+        ingest(regions.source(cluster), once=True)
+    assert [each for each in examined(regions) if each[0] == "error"] == []
+    # Records of the one are gone before they were read, and of the other the broker is.
+    regions.send(regions.first, 1, range(10, 20))
+    read = [TopicPartition(regions.topic, partition, 10) for partition in range(2)]
+    admin = AdminClient({"bootstrap.servers": regions.first})
+    for deleted in admin.delete_records(read).values():
+        deleted.result(30)
+    regions.kill()
+    found = examined(regions)
+    assert found["error", "first"] == {"unread_records_are_there"}
+    assert found["error", "eu"] == {"cluster_answers"}
+    assert ("error", "-") not in found
 
 
 def test_a_cluster_is_left_out_only_by_name_and_never_forgotten(regions: Regions) -> None:
