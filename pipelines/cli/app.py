@@ -13,6 +13,7 @@ import pipelines
 from pipelines.cli.jobs import JOBS
 from pipelines.cli.terminal import print_error
 from pipelines.errors import ConfigError, OncelakeError
+from pipelines.runtime.life_signs import tell_parent_of_life
 from pipelines.runtime.processes import end_with_parent, graceful_shutdown
 
 COMMANDS: Final[Mapping[str, str]] = {
@@ -85,6 +86,7 @@ def run(arguments: Sequence[str] | None) -> None:
         arguments: The words after the program's name; None for those of the command line.
     """
     end_with_parent()
+    tell_parent_of_life()
     _escape_what_cannot_be_encoded()
     with graceful_shutdown():
         try:

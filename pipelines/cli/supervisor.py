@@ -100,7 +100,7 @@ def run_streams(
     streams: tuple[Query, ...] | None,
     **common: Any,
 ) -> NoReturn:
-    """Run streams, and restart those that fail.
+    """Run streams, and restart those that fail or are stuck.
 
     Runs the streams of one or more pipelines until SIGTERM, SIGHUP or Ctrl-C.
     """
@@ -210,7 +210,7 @@ def _supervise(
     printer = Printer(label_json if options.log_format == "json" else label_text)
     supervisor = Supervisor(policy, printer, alarms.tell)
     programs = [
-        _program(each.options, stream, cluster)
+        _program(each.options, each.config, stream, cluster)
         for each in planned
         if each.config
         for stream in each.streams
@@ -238,17 +238,22 @@ def _clusters(config: PipelineConfig, stream: Query) -> tuple[str | None, ...]:
     return tuple(source.cluster for source in config.sources() if not source.kafka.retired)
 
 
-def _program(options: CommonOptions, stream: Query, cluster: str | None) -> Program:
+def _program(options: CommonOptions, config: PipelineConfig, stream: Query, cluster: str | None) -> Program:
     name = f"{stream}@{cluster}" if cluster else stream
     more = [f"--cluster={cluster}"] if cluster else []
-    return Program(ProgramName(options.pipeline, name), command_of(options, STREAMS[stream].job, *more))
+    stuck_after = config.run.stuck_after
+    return Program(
+        ProgramName(options.pipeline, name),
+        command_of(options, STREAMS[stream].job, *more),
+        stuck_after_s=stuck_after.total_seconds() if stuck_after else None,
+    )
 
 
 @dataclass
 class Alarms:
-    """Calls the hooks of a pipeline when one of its streams is given up, while the others go on.
+    """Calls the hooks of a pipeline when one of its streams is given up or stuck, while the others go on.
 
-    What has ended the stream may keep a hook from being reached as well, so one that fails is called again.
+    What holds the stream up may keep a hook from being reached as well, so one that fails is called again.
 
     Attributes:
         configs: By pipeline.

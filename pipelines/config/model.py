@@ -37,6 +37,7 @@ from pipelines.config.values import (
     Headers,
     LeaseInterval,
     Options,
+    PatientInterval,
     PipelineName,
     Place,
     PositiveInterval,
@@ -193,11 +194,13 @@ class ServingConfig(_Model):
 class NotifyConfig(_Model):
     """Failure notifications of `nightly_batch` and `validate`, and of streams that `oncelake run` gives up.
 
-    The same hooks are called for alerts of lag. Nobody is notified if no hook is set.
+    The same hooks are called for streams that are stuck, and for alerts of lag. Nobody is notified if no hook
+    is set.
 
     Attributes:
         when: Failures to notify about: `audit_failed` (exit code 3), `source_error` (4), `failed` (1). For
-            streams that `oncelake run` gives up, and for alerts of lag, the hooks are always called.
+            streams that `oncelake run` gives up, or that are stuck, and for alerts of lag, the hooks are
+            always called.
         command: Program and its arguments, as a list. It gets the summary as JSON on standard input. No shell
             reads it.
         webhook: URL to which the summary is sent as JSON by POST. It is never shown, because many contain a
@@ -233,6 +236,18 @@ class LagConfig(_Model):
     evaluate_every: PositiveInterval | None = timedelta(minutes=5)
     raise_after: Whole = Field(default=3, ge=2, le=1_000)
     clear_after: Whole = Field(default=5, ge=2, le=1_000)
+
+
+class RunConfig(_Model):
+    """How `oncelake run` supervises the streams.
+
+    Attributes:
+        stuck_after: `oncelake run` ends a stream that has given no sign that it moves for this long, and
+            starts it again, see [Streams that are stuck](schedule.md#streams-that-are-stuck). Trigger
+            intervals come on top. At least five minutes. `null` turns it off.
+    """
+
+    stuck_after: PatientInterval | None = timedelta(minutes=15)
 
 
 class MetricsConfig(_Model):
@@ -291,6 +306,7 @@ class PipelineConfig(_Model):
         publish: `publish_stream`; nothing is published without it.
         notify: Failure notifications.
         lag: Alerts of lag.
+        run: `oncelake run`.
         metrics: Metrics and health of streams.
         spark: The Spark session.
     """
@@ -314,6 +330,7 @@ class PipelineConfig(_Model):
     publish: PublishConfig | None = None
     notify: NotifyConfig = NotifyConfig()
     lag: LagConfig = LagConfig()
+    run: RunConfig = RunConfig()
     metrics: MetricsConfig = MetricsConfig()
     spark: SparkConfig = SparkConfig()
 

@@ -71,6 +71,8 @@ _SECRET: Final = re.compile(
 _LOGIN_HEADER: Final = re.compile(r"authorization|cookie|token|secret|signature|api-?key", re.IGNORECASE)
 _CLIENT_OPTION: Final = re.compile(r"(?!kafka\.)[a-z0-9._-]+")
 _LONGEST: Final = timedelta(days=3650)
+# A process may be suspended, or Java stop for its garbage, for minutes.
+_PATIENCE: Final = timedelta(minutes=5)
 _LAST_PORT: Final = 65_535
 _BYTE_UNITS: Final = "bkmgt"
 # What Java holds, and more characters than it takes to write it.
@@ -102,6 +104,12 @@ def _not_too_long(interval: timedelta) -> timedelta:
 def _some_seconds(interval: timedelta) -> timedelta:
     if interval < timedelta(seconds=1):
         raise ValueError("expected 1 second at least: the lease is renewed after each third of this time")
+    return interval
+
+
+def _patient(interval: timedelta) -> timedelta:
+    if interval < _PATIENCE:
+        raise ValueError("expected '5 minutes' at least: a stream that works may give no sign for minutes")
     return interval
 
 
@@ -328,6 +336,7 @@ Bytes = Annotated[
 ]
 AnyInterval = Annotated[Interval, AfterValidator(_not_too_long)]
 PositiveInterval = Annotated[Interval, AfterValidator(_some_time)]
+PatientInterval = Annotated[PositiveInterval, AfterValidator(_patient)]
 LeaseInterval = Annotated[PositiveInterval, AfterValidator(_some_seconds)]
 _Setting = Annotated[str, BeforeValidator(_as_text)]
 Options = Annotated[dict[str, _Setting], AfterValidator(_no_secret)]

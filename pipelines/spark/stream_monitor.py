@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pipelines.config.streams import STREAMS, Query, port_offset
 from pipelines.errors import ConfigError
 from pipelines.runtime.addresses import mask_addresses
+from pipelines.runtime.life_signs import sign_sender
 from pipelines.spark.failures import first_line
 from pipelines.spark.otlp_settings import otlp_signals
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.stream_metrics import StreamMetric, stream_metrics
+from pipelines.spark.stream_motion import MotionTeller, TaskSigns
 from pipelines.spark.stream_progress import (
     KEPT,
     BatchFigures,
@@ -116,6 +118,8 @@ class StreamMonitor:
         self._serve = self._serving(pipeline, query)
         self._try_to_serve(logging.WARNING)
         self._meter: Any = None
+        sender = sign_sender()
+        self._motion = MotionTeller(sender, seconds, self._task_signs) if sender else None
         self._thread = threading.Thread(target=self._work, name="stream-monitor", daemon=True)
         self._thread.start()
 
@@ -169,6 +173,8 @@ class StreamMonitor:
             batch: Its figures.
             query: The id of the query in its checkpoint.
         """
+        if self._motion:
+            self._motion.note_done()
         # Never changed, since who asks for metrics reads it in another thread.
         self._totals = self._totals.plus(batch)
         with self._changed:
@@ -178,9 +184,13 @@ class StreamMonitor:
     def idle(self) -> None:
         """Note that there was nothing to do."""
         self._is_seen = True
+        if self._motion:
+            self._motion.note_done()
 
     def end(self, failure: str | None) -> None:
         """Note that the run has ended, and why if it failed."""
+        if self._motion:
+            self._motion.end()
         with self._changed:
             self._end = _End(datetime.now(UTC), failure)
             self._changed.notify()
@@ -279,6 +289,12 @@ class StreamMonitor:
             return int(self._meter.ended()) if self._meter else 0
         except Exception:  # noqa: BLE001 - the session may be gone
             return 0
+
+    def _task_signs(self) -> TaskSigns:
+        if not self._meter:
+            return TaskSigns(0, are_elsewhere=False)
+        signs, running = self._meter.signs()
+        return TaskSigns(int(signs), are_elsewhere=running > 0 and self._progress.executors > 0)
 
     def _with_tasks(self, batch: BatchFigures, query: str) -> BatchFigures:
         try:

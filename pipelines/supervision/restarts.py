@@ -46,11 +46,18 @@ class StreamExit:
         code: The exit code; the negative number of the signal that ended it, if one did.
         began_s: When it began, on a clock that never goes back.
         ended_s: When it ended.
+        stuck_s: For how many seconds it had been stuck, if it was ended for that; its code then says nothing.
     """
 
     code: int
     began_s: float
     ended_s: float
+    stuck_s: float | None = None
+
+    @property
+    def worked_s(self) -> float:
+        """For how many seconds it worked."""
+        return self.ended_s - self.began_s - (self.stuck_s or 0.0)
 
 
 @dataclass(frozen=True)
@@ -107,7 +114,7 @@ Decision = Restart | Stopped | GivenUp
 def decide_restart(
     policy: RestartPolicy, history: RestartHistory, ended: StreamExit, chance: float
 ) -> Decision:
-    """Decide what becomes of a stream that has ended without being asked to.
+    """Decide what becomes of a stream that has ended without being asked to, or was ended since it was stuck.
 
     Args:
         policy: How often it may be started again.
@@ -115,11 +122,12 @@ def decide_restart(
         ended: How it has ended.
         chance: From 0 to 1, for the jitter.
     """
-    if ended.code == 0:
+    is_stuck = ended.stuck_s is not None
+    if ended.code == 0 and not is_stuck:
         return Stopped()
-    if ended.ended_s - ended.began_s >= policy.healthy_after_s:
+    if ended.worked_s >= policy.healthy_after_s:
         history = replace(history, in_a_row=0, refusals=0, has_run_well=True)
-    if ended.code in REFUSALS:
+    if ended.code in REFUSALS and not is_stuck:
         if not _may_pass(policy, history, ended):
             return GivenUp(f"exit code {ended.code}, after which another start gives the same result")
         if history.refusals >= policy.most_refusals:
@@ -128,7 +136,7 @@ def decide_restart(
     recent = tuple(at for at in history.restarts_s if ended.ended_s - at < policy.window_s)
     if len(recent) >= policy.most_restarts:
         minutes = policy.window_s / 60
-        return GivenUp(f"{_how(ended.code)}, after {len(recent)} restarts in {minutes:g} minutes")
+        return GivenUp(f"{describe_end(ended)}, after {len(recent)} restarts in {minutes:g} minutes")
     in_a_row = history.in_a_row + 1
     # Beyond this power the longest pause is reached anyway, and a float would overflow.
     longest = min(policy.first_pause_s * 2.0 ** min(in_a_row - 1, 64), policy.longest_pause_s)
@@ -149,5 +157,8 @@ def _may_pass(policy: RestartPolicy, history: RestartHistory, ended: StreamExit)
     return history.has_run_well or (ended.code == _OF_SOURCE and is_settling)
 
 
-def _how(code: int) -> str:
-    return f"exit code {code}" if code >= 0 else f"ended by signal {-code}"
+def describe_end(ended: StreamExit) -> str:
+    """Return how a run has ended, for people."""
+    if ended.stuck_s is not None:
+        return "stuck, and ended for that"
+    return f"exit code {ended.code}" if ended.code >= 0 else f"ended by signal {-ended.code}"

@@ -1,16 +1,17 @@
-"""Starts streams, starts those again that failed, and stops all of them together."""
+"""Starts streams, starts those again that failed or are stuck, and stops all of them together."""
 
 import logging
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from random import SystemRandom
 from typing import Final, Literal
 
 from pipelines.errors import InfrastructureError, OncelakeError
 from pipelines.supervision.child import Child, Program
+from pipelines.supervision.ending import Ending
 from pipelines.supervision.output import Printer, ProgramName
 from pipelines.supervision.restarts import (
     REFUSALS,
@@ -21,13 +22,21 @@ from pipelines.supervision.restarts import (
     Stopped,
     StreamExit,
     decide_restart,
+    describe_end,
 )
+from pipelines.supervision.stuck import Stuck, Watch, judge, patience_of, watch_on
 
 _STOP_WITHIN_S: Final = 120.0
 _KILLED_WITHIN_S: Final = 10.0
+_LOOK_EVERY_S: Final = 5.0
 # Of a process that was asked to end before it could say that it does so in good order.
 _STOPPED_BY: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _WELL: Final = frozenset({0, *(-each for each in _STOPPED_BY), *(128 + each for each in _STOPPED_BY)})
+
+_UNKILLABLE: Final = (
+    "it does not end by SIGKILL either: a call to the system holds it, such as one to a file system that does"
+    " not answer; it is started again once it has ended"
+)
 
 _log = logging.getLogger(__name__)
 
@@ -38,14 +47,15 @@ class StreamOutcome:
 
     Attributes:
         name: The stream.
-        status: `stopped`, or `failed` if it was given up, or did not end when it was asked to.
+        status: `stopped`, or `failed` if it was given up, or did not end when it was asked to; `stuck` only
+            in what people are told meanwhile.
         exit_code: Of the stream, or 1 if it ended by a signal or in another way that Oncelake does not know.
         restarts: How often it was started again.
         error: Why it failed; None if it did not.
     """
 
     name: ProgramName
-    status: Literal["stopped", "failed"]
+    status: Literal["stopped", "failed", "stuck"]
     exit_code: int
     restarts: int
     error: str | None = None
@@ -61,6 +71,15 @@ class _Stream:
     history: RestartHistory = field(default_factory=RestartHistory)
     restarts: int = 0
     outcome: StreamOutcome | None = None
+    watch: Watch = field(default_factory=Watch)
+    ending: Ending | None = None
+    doublings: int = 0
+
+    def drop(self, child: Child | None) -> None:
+        """Forget a run that has ended."""
+        self.child, self.ending = None, None
+        if child:
+            child.close()
 
 
 @dataclass(frozen=True)
@@ -79,9 +98,10 @@ class Supervisor:
     Attributes:
         policy: How often a stream is started again.
         printer: Prints the lines of the streams.
-        alarm: Told of each stream that is given up, at once; must not block.
+        alarm: Told of each stream that is given up or stuck, at once; must not block.
         stop_within_s: Seconds that streams have to end, once they are asked to, until they are killed.
         chance: Returns a number from 0 to 1, for the jitter of pauses.
+        look_every_s: Seconds between two looks at streams that give signs of life.
     """
 
     policy: RestartPolicy
@@ -89,6 +109,8 @@ class Supervisor:
     alarm: Callable[[StreamOutcome], None]
     stop_within_s: float = _STOP_WITHIN_S
     chance: Callable[[], float] = SystemRandom().random
+    look_every_s: float = _LOOK_EVERY_S
+    _looked_s: float = field(default_factory=time.monotonic)
     _events: "SimpleQueue[tuple[_Stream, _Ended] | None]" = field(default_factory=SimpleQueue)
 
     def request_stop(self) -> None:
@@ -109,8 +131,9 @@ class Supervisor:
         streams = [_Stream(program, now, history=RestartHistory(supervised_s=now)) for program in programs]
         while any(each.outcome is None for each in streams):
             self._start_due(streams)
+            self._look(streams)
             try:
-                event = self._events.get(timeout=_until_next_start(streams))
+                event = self._events.get(timeout=self._until_next(streams))
             except Empty:
                 continue
             if event is None:
@@ -131,6 +154,7 @@ class Supervisor:
             self._events.put((stream, _Ended(child, ended)))
 
         try:
+            stream.watch = Watch()
             stream.child = Child(stream.program, self.printer, at_end)
             _log.info("%s: started, process %d", stream.program.name, stream.child.pid)
         except InfrastructureError as error:
@@ -138,24 +162,63 @@ class Supervisor:
             now = time.monotonic()
             self._events.put((stream, _Ended(None, StreamExit(OncelakeError.exit_code, now, now))))
 
+    def _look(self, streams: Sequence[_Stream]) -> None:
+        """Look whether streams are stuck, and go on with the end of those that are."""
+        now = time.monotonic()
+        # If this process did not run, as while the machine was suspended, streams could give no signs.
+        passed_s = min(now - self._looked_s, 2 * self.look_every_s)
+        self._looked_s = now
+        for each in streams:
+            if each.ending:
+                if each.ending.go_on(now):
+                    self._tell(each, each.ending.stuck.evidence, _UNKILLABLE)
+            elif each.child and each.program.stuck_after_s:
+                each.watch = watch_on(each.watch, each.child.signs(), passed_s)
+                each.doublings = 0 if each.watch.is_done_once else each.doublings
+                if stuck := judge(each.watch, patience_of(each.program.stuck_after_s, each.doublings)):
+                    self._end_stuck(each, each.child, stuck)
+
+    def _end_stuck(self, stream: _Stream, child: Child, stuck: Stuck) -> None:
+        since_s = max(time.monotonic() - stuck.for_s, child.began_s)
+        stream.ending = Ending(child, stuck, since_s, self.stop_within_s)
+        stream.doublings += 1
+        self._tell(stream, stuck.evidence, "it is ended and started again")
+        stream.ending.go_on(time.monotonic())
+
+    def _tell(self, stream: _Stream, evidence: str, what: str) -> None:
+        name, said = stream.program.name, f"{evidence}; {what}"
+        _log.error("%s: stuck: %s", name, said)
+        self.alarm(StreamOutcome(name, "stuck", OncelakeError.exit_code, stream.restarts, said))
+
+    def _until_next(self, streams: Sequence[_Stream]) -> float | None:
+        """Return the seconds until something is to be done; None if nothing is."""
+        seconds = [max(each.due_s - time.monotonic(), 0) for each in streams if each.due_s is not None]
+        if any(each.child and each.program.stuck_after_s for each in streams):
+            seconds.append(self.look_every_s)
+        return min(seconds, default=None)
+
     def _take_end(self, stream: _Stream, ended: _Ended) -> None:
-        stream.child = None
         name, said = stream.program.name, ended.child.last_error.text if ended.child else None
-        decision = decide_restart(self.policy, stream.history, ended.exit, self.chance())
+        exit_ = ended.exit
+        if ending := stream.ending:
+            exit_, said = replace(exit_, stuck_s=exit_.ended_s - ending.since_s), ending.stuck.evidence
+        stream.drop(ended.child)
+        decision = decide_restart(self.policy, stream.history, exit_, self.chance())
         match decision:
             case Restart():
                 stream.history, stream.restarts = decision.history, stream.restarts + 1
                 stream.due_s = time.monotonic() + decision.pause_s
                 _log.warning(
-                    "%s: exit code %d%s; it is started again in %.1f s",
-                    *(name, ended.exit.code, f": {said}" if said else "", decision.pause_s),
+                    "%s: %s%s; it is started again in %.1f s",
+                    *(name, describe_end(exit_), f": {said}" if said else "", decision.pause_s),
                 )
             case Stopped():
                 stream.outcome = StreamOutcome(name, "stopped", 0, stream.restarts)
                 _log.info("%s: ended with exit code 0; it is not started again", name)
             case GivenUp():
                 reason = f"{decision.reason}{f': {said}' if said else ''}"
-                code = ended.exit.code if ended.exit.code in REFUSALS else OncelakeError.exit_code
+                is_refusal = exit_.stuck_s is None and exit_.code in REFUSALS
+                code = exit_.code if is_refusal else OncelakeError.exit_code
                 stream.outcome = StreamOutcome(name, "failed", code, stream.restarts, reason)
                 _log.error("%s: not restarted any more; other streams keep running: %s", name, reason)
                 self.alarm(stream.outcome)
@@ -191,14 +254,17 @@ class Supervisor:
                 return
             if event:
                 stream, ended = event
-                stream.child = None
                 stream.outcome = stream.outcome or _of_stopped(stream, ended)
+                stream.drop(ended.child)
 
 
 def _of_stopped(stream: _Stream, ended: _Ended) -> StreamOutcome:
     name, code = stream.program.name, ended.exit.code
     if code in _WELL:
         return StreamOutcome(name, "stopped", 0, stream.restarts)
+    if stream.ending:
+        error = f"stuck: {stream.ending.stuck.evidence}"
+        return StreamOutcome(name, "failed", OncelakeError.exit_code, stream.restarts, error)
     said = ended.child.last_error.text if ended.child else None
     known = code if code in REFUSALS else OncelakeError.exit_code
     return StreamOutcome(
@@ -208,9 +274,3 @@ def _of_stopped(stream: _Stream, ended: _Ended) -> StreamOutcome:
         stream.restarts,
         f"exit code {code} when it was asked to end: {said or 'see the log'}",
     )
-
-
-def _until_next_start(streams: Sequence[_Stream]) -> float | None:
-    """Return the seconds until a stream is to be started; None if none is."""
-    due = [each.due_s for each in streams if each.due_s is not None]
-    return max(min(due) - time.monotonic(), 0) if due else None

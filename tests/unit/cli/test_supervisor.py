@@ -4,16 +4,20 @@ import json
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pipelines.cli.supervisor import Alarms, summary_of
 from pipelines.config.loader import load_config
 from pipelines.config.model import NotifyConfig
+from pipelines.runtime.life_signs import SIGNS_VARIABLE
 from pipelines.supervision.output import ProgramName
 from pipelines.supervision.supervisor import StreamOutcome
 from testbed.waiting import wait_until
+from tests.support.processes import Job, start_job
 
 pytestmark = pytest.mark.patient
 
@@ -85,6 +89,29 @@ def test_each_cluster_has_an_ingest_of_its_own_but_a_retired_one() -> None:
     *lines, summary = (json.loads(line) for line in done.stdout.splitlines())
     assert {stream["stream"] for stream in summary["streams"]} == {"ingest", "ingest@eu"}
     assert {line["stream"] for line in lines if "job" in line} == {"ingest", "ingest@eu"}
+
+
+@pytest.mark.parametrize(("stuck_after", "gives_signs"), [("5 minutes", True), ("null", False)])
+def test_streams_give_signs_of_life_unless_the_configuration_says_no(
+    tmp_path: Path, jobs: list[Job], stuck_after: str, *, gives_signs: bool
+) -> None:
+    words = ("--pipeline=flights", "--streams=speed", f"--set=run.stuck_after={stuck_after}")
+    job = start_job("run", tmp_path, *words, f"--set=lake.root={tmp_path}/lake")
+    jobs.append(job)
+
+    def streams() -> list[psutil.Process]:
+        return [each for each in psutil.Process(job.process.pid).children() if words_of(each)]
+
+    wait_until(lambda: job.runs() and bool(streams()), "the stream has started")
+    (stream,) = streams()
+    assert (SIGNS_VARIABLE in stream.environ()) is gives_signs
+
+
+def words_of(process: psutil.Process) -> list[str]:
+    """The command line of a process that runs a stream; empty of others, such as one that has just begun."""
+    with suppress(psutil.Error):
+        return [word for word in process.cmdline() if word == "speed_stream"]
+    return []
 
 
 def test_the_exit_code_is_the_gravest() -> None:

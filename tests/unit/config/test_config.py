@@ -113,6 +113,7 @@ def test_a_file_in_another_encoding_is_refused_with_what_to_do(conf: Path) -> No
         ("kafka.options.ISOLATION.LEVEL=read_uncommitted", "in lower case, got ISOLATION.LEVEL"),
         ("decode.max_future=999999999 days", "of 3650 days at most"),
         ("batch.lease_duration=1 millisecond", "expected 1 second at least"),
+        ("run.stuck_after=299 seconds", "expected '5 minutes' at least"),
         ("quarantine.max_share=2", "less than or equal to 1"),
         ("quarantine.min_records=0", "greater than or equal to 1"),
         ("contract=/etc/shadow", "contract: "),

@@ -175,6 +175,23 @@ def test_exit_code_0_is_not_restarted(policy: RestartPolicy, chance: float) -> N
     assert life(policy, [1.0], chance, 0) == [(1.0, Stopped())]
 
 
+@given(POLICIES, st.sampled_from([0, 1, 2, 3, 4, -9, -15]), CHANCES)
+def test_a_stuck_stream_is_restarted_like_one_that_failed_whatever_code_it_ends_with(
+    policy: RestartPolicy, code: int, chance: float
+) -> None:
+    for stuck_s, worked_s in ((900.0, 0.0), (900.0, 2_000.0), (0.5, 1.0)):
+        before = RestartHistory(in_a_row=3, refusals=policy.most_refusals)
+        seconds = worked_s + stuck_s
+        stuck = decide_restart(policy, before, StreamExit(code, 0, seconds, stuck_s), chance)
+        # It ended at the same time, and worked for as long: only that part of its run can be a healthy one.
+        failed = decide_restart(policy, before, StreamExit(1, seconds - worked_s, seconds), chance)
+        if isinstance(failed, Restart):
+            assert stuck == failed
+        else:
+            assert isinstance(stuck, GivenUp)
+            assert stuck.reason.startswith("stuck, and ended for that, after ")
+
+
 def test_the_default_bound_is_reached_after_half_an_hour_of_failures() -> None:
     told = life(RestartPolicy(), [20.0] * 100, 0.0)
     at, decision = told[-1]

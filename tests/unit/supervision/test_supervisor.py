@@ -18,26 +18,13 @@ from pipelines.supervision.child import Child, Program
 from pipelines.supervision.output import Printer, ProgramName, label_text
 from pipelines.supervision.restarts import RestartPolicy
 from pipelines.supervision.run_lock import run_locks
-from pipelines.supervision.supervisor import StreamOutcome, Supervisor
 from testbed.waiting import wait_until
 from tests.support.signalled_programs import Program as Running
 from tests.support.signalled_programs import program
+from tests.support.supervised_streams import POLICY, STREAM, WITHIN_S, Supervised
 
 pytestmark = pytest.mark.patient
 
-WITHIN_S = 60
-POLICY = RestartPolicy(most_restarts=3, first_pause_s=0.01, longest_pause_s=0.05)
-# What streams do with signals, without Spark: SIGTERM ends them well.
-STREAM = """
-import signal, sys, time
-from pathlib import Path
-from pipelines.runtime.processes import end_with_parent
-end_with_parent()
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-with Path(sys.argv[1]).open("a") as starts:
-    starts.write("started\\n")
-{then}
-"""
 FOREVER = "time.sleep(600)"
 
 
@@ -69,30 +56,6 @@ def test_a_process_that_nobody_could_watch_is_ended(
 def children() -> set[psutil.Process]:
     """Return this process's children: brokers and Spark of other tests may be among them."""
     return set(psutil.Process().children())
-
-
-class Supervised:
-    """A supervisor that runs in a thread."""
-
-    def __init__(
-        self, *programs: Program, stop_within_s: float = WITHIN_S, policy: RestartPolicy = POLICY
-    ) -> None:
-        self.alarms: list[StreamOutcome] = []
-        self.outcomes: list[StreamOutcome] = []
-        self.supervisor = Supervisor(policy, Printer(label_text), self.alarms.append, stop_within_s)
-        self._thread = threading.Thread(
-            target=lambda: self.outcomes.extend(self.supervisor.run(programs)), daemon=True
-        )
-        self._thread.start()
-
-    def wait(self) -> list[StreamOutcome]:
-        self._thread.join(WITHIN_S)
-        assert not self._thread.is_alive()
-        return self.outcomes
-
-    def stop(self) -> list[StreamOutcome]:
-        self.supervisor.request_stop()
-        return self.wait()
 
 
 @pytest.fixture

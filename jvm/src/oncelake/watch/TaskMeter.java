@@ -4,9 +4,13 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Properties;
 import org.apache.spark.executor.TaskMetrics;
+import org.apache.spark.scheduler.AccumulableInfo;
 import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerExecutorMetricsUpdate;
 import org.apache.spark.scheduler.SparkListenerJobStart;
 import org.apache.spark.scheduler.SparkListenerTaskEnd;
+import org.apache.spark.scheduler.SparkListenerTaskStart;
+import scala.collection.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -19,9 +23,15 @@ public final class TaskMeter extends SparkListener {
   private static final String BATCH = "streaming.sql.batchId";
   private static final int MOST_STAGES = 10_000;
   private static final int MOST_BATCHES = 200;
+  private static final int MOST_TASKS = 10_000;
+  // The one counter of a running task that grows whatever the task does.
+  private static final String GC_TIME = "internal.metrics.jvmGCTime";
 
   private final Map<Integer, String> batchOfStage = new Newest<>(MOST_STAGES);
   private final Map<String, long[]> sums = new Newest<>(MOST_BATCHES);
+  private final Map<Long, Long> countedByTask = new Newest<>(MOST_TASKS);
+  private long begun;
+  private long counted;
   private long ended;
 
   @Override
@@ -38,8 +48,36 @@ public final class TaskMeter extends SparkListener {
   }
 
   @Override
+  public synchronized void onTaskStart(SparkListenerTaskStart task) {
+    begun++;
+  }
+
+  /** Executors tell every ten seconds what running tasks have counted: records, bytes, rows of each operator. */
+  @Override
+  public synchronized void onExecutorMetricsUpdate(SparkListenerExecutorMetricsUpdate update) {
+    for (var task : CollectionConverters.asJava(update.accumUpdates())) {
+      Long number = sum(task._4());
+      if (!number.equals(countedByTask.put((Long) task._1(), number))) {
+        counted++;
+      }
+    }
+  }
+
+  private static long sum(Seq<AccumulableInfo> counters) {
+    long sum = 0;
+    for (AccumulableInfo each : CollectionConverters.asJava(counters)) {
+      boolean isGcTime = each.name().isDefined() && each.name().get().equals(GC_TIME);
+      if (!isGcTime && each.update().isDefined() && each.update().get() instanceof Number number) {
+        sum += number.longValue();
+      }
+    }
+    return sum;
+  }
+
+  @Override
   public synchronized void onTaskEnd(SparkListenerTaskEnd task) {
     ended++;
+    countedByTask.remove(task.taskInfo().taskId());
     String batch = batchOfStage.get(task.stageId());
     if (batch == null) {
       return;
@@ -74,6 +112,16 @@ public final class TaskMeter extends SparkListener {
   /** How many tasks have ended, of whatever job: while it grows, something moves. */
   public synchronized long ended() {
     return ended;
+  }
+
+  /**
+   * Whether tasks move.
+   *
+   * @return a number that grows whenever a task of whatever job begins, ends, or has counted something; and how
+   *     many tasks run
+   */
+  public synchronized long[] signs() {
+    return new long[] {begun + counted + ended, begun - ended};
   }
 
   private static String key(String query, String batch) {
