@@ -11,6 +11,7 @@ from pipelines.cli.options import CommonOptions, config_options
 from pipelines.cli.terminal import harmless
 from pipelines.config.client_templates import SINK_TEMPLATES, SOURCE_TEMPLATES, Template, settings
 from pipelines.config.model import NotifyConfig, PipelineConfig
+from pipelines.config.output_login import output_login
 from pipelines.config.risks import RISKS, refusal
 from pipelines.config.secret_masking import HIDDEN
 from pipelines.config.taken_risks import require_safe_dead_letters, taken
@@ -150,14 +151,15 @@ def _publishing(config: PipelineConfig) -> dict[str, str]:
     publish = config.publish
     if publish is None:
         return {"topic": "none"}
+    login = output_login(config)
     return {
         "topic": publish.topic,
         "format": publish.format,
         "retraction": publish.retraction,
         "bootstrap.servers": publish.bootstrap_servers or config.kafka.bootstrap_servers,
         **settings(SINK_TEMPLATES, publish.template),
-        **publish.options,
-        **dict.fromkeys(publish.secrets, HIDDEN),
+        **login.options,
+        **dict.fromkeys(login.secrets, HIDDEN),
         "slots": str(publish.slots),
         "every": format_interval(publish.trigger_interval),
         "transaction timeout": format_interval(publish.transaction_timeout),

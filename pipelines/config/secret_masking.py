@@ -10,6 +10,7 @@ _SHORTEST: Final = 3
 # Of a login of Kafka's, what says how and not who: a class, a flag, a name of an option.
 _PLAIN: Final = re.compile(
     r"[\w.]+(LoginModule|Handler|Provider)|required|requisite|sufficient|optional|username|password"
+    r"|clientId|clientSecret|scope"
 )
 
 

@@ -64,7 +64,7 @@ _REFUSED_SPARK_SETTINGS: Final = {
 }
 _PROPERTY_OF_NEW_TABLES: Final = "spark.databricks.delta.properties.defaults."
 _SECRET: Final = re.compile(
-    r"jaas|password|secret|token|credential|private|user\.info|\.key(\.pem)?$"
+    r"jaas|password|secret|token(?!\.endpoint\.url$)|credential|private|user\.info|\.key(\.pem)?$"
     r"|oauthbearer\.config",
     re.IGNORECASE,
 )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final
 
+from pipelines.config.kafka import KafkaConfig
 from pipelines.config.model import PipelineConfig
 from pipelines.deployment.files import DeploymentFile, Document, yaml_file
 from pipelines.deployment.kubernetes import SCALING, base_file, job_spec
@@ -22,6 +23,7 @@ _MECHANISMS: Final = {
     "SCRAM-SHA-256": "scram_sha256",
     "SCRAM-SHA-512": "scram_sha512",
 }
+_KEYS: Final = ".ssl.keystore."
 _DECIDING: Final = ("security.protocol", "sasl.mechanism")
 _USER_KEYS: Final = ("kafka-username", "kafka-password")
 
@@ -247,6 +249,7 @@ def _trigger(pods: Pods, config: PipelineConfig, threshold: int) -> dict[str, An
     protocol = options.get("security.protocol", "PLAINTEXT").upper()
     if "SSL" in protocol:
         metadata["tls"] = "enable"
+        _refuse_client_certificate(kafka)
     trigger: dict[str, Any] = {"type": "kafka", "metadata": metadata}
     if protocol.startswith("SASL"):
         mechanism = options.get("sasl.mechanism", "GSSAPI").upper()
@@ -259,6 +262,16 @@ def _trigger(pods: Pods, config: PipelineConfig, threshold: int) -> dict[str, An
         metadata["sasl"] = _MECHANISMS[mechanism]
         trigger["authenticationRef"] = {"name": pods.name_for("kafka", config.cluster)}
     return trigger
+
+
+def _refuse_client_certificate(kafka: KafkaConfig) -> None:
+    """Make sure that the cluster asks for no certificate of a client."""
+    names = (*(f"options.{name}" for name in kafka.options), *(f"secrets.{name}" for name in kafka.secrets))
+    if found := [name for name in names if _KEYS in name]:
+        raise ConfigError(
+            f"{kafka.setting(found[0])}: expected none for KEDA, which needs key and certificate in a secret"
+            " of its own: write its TriggerAuthentication yourself, from the output without this setting"
+        )
 
 
 def _of(name: str, variable: str | None, value: str) -> dict[str, str]:

@@ -12,8 +12,10 @@ from pyspark.sql import SparkSession
 from pipelines.config.kafka import KafkaConfig
 from pipelines.config.secret_masking import mask_values
 from pipelines.errors import ConfigError, InfrastructureError
+from pipelines.kafka.client_errors import kafka_error_text, kinds
 from pipelines.kafka.source import client_options
-from pipelines.spark.failures import cluster_refusal, first_line
+from pipelines.kafka.token_login import may_pass, token_failure
+from pipelines.spark.failures import cluster_refusal
 
 _UNRESOLVED: Final = "No resolvable bootstrap urls"
 
@@ -77,16 +79,30 @@ def open_admin(spark: SparkSession, kafka: KafkaConfig) -> Iterator[Admin]:
     try:
         client = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
     except Py4JJavaError as error:
-        # Kafka repeats what it cannot read of a login.
-        secrets = [value.get_secret_value() for value in kafka.secrets.values()]
-        said = mask_values(kafka_error_text(error), secrets)
-        message = f"{_where(kafka)}: the Kafka client refuses to start: {said}"
-        # A name that is not found today may be found again in a minute.
-        raise (InfrastructureError if _UNRESOLVED in message else ConfigError)(message) from None
+        raise _no_client(spark, kafka, properties, error) from None
     try:
         yield Admin(jvm, client, timeout_ms)
     finally:
         client.close(jvm.java.time.Duration.ofSeconds(1))
+
+
+def _no_client(
+    spark: SparkSession, kafka: KafkaConfig, properties: Any, error: Py4JJavaError
+) -> ConfigError | InfrastructureError:
+    """Return why there is no client by these settings."""
+    no_token = token_failure(spark, properties, error)
+    # Kafka repeats what it cannot read of a login.
+    secrets = [value.get_secret_value() for value in kafka.secrets.values()]
+    said = mask_values(kafka_error_text(no_token or error), secrets)
+    if no_token is None:
+        message = f"{_where(kafka)}: the Kafka client refuses to start: {said}"
+        # A name that is not found today may be found again in a minute.
+        return (InfrastructureError if _UNRESOLVED in message else ConfigError)(message)
+    return (InfrastructureError if may_pass(no_token) else ConfigError)(
+        f"{_where(kafka)}: the cluster was not asked: there is no token for the login. Check"
+        f" sasl.oauthbearer.token.endpoint.url in {kafka.setting('options')}, and clientId and clientSecret"
+        f" of sasl.jaas.config in {kafka.setting('secrets')}. Kafka's client says: {said}"
+    )
 
 
 @contextmanager
@@ -106,7 +122,7 @@ def admin_client(spark: SparkSession, kafka: KafkaConfig) -> Iterator[Admin]:
             yield admin
         except Py4JJavaError as error:
             said = kafka_error_text(error)
-            if meaning := cluster_refusal(" ".join(_kinds(error))):
+            if meaning := cluster_refusal(" ".join(kinds(error))):
                 raise ConfigError(f"{_where(kafka)}: {meaning}. Kafka says: {said}") from None
             raise InfrastructureError(
                 f"{_where(kafka)}: no answer within {admin.timeout_ms / 1000:g} s ({said});"
@@ -117,21 +133,3 @@ def admin_client(spark: SparkSession, kafka: KafkaConfig) -> Iterator[Admin]:
 
 def _where(kafka: KafkaConfig) -> str:
     return f"{kafka.setting('bootstrap_servers')}: {kafka.bootstrap_servers}"
-
-
-def kafka_error_text(error: Py4JJavaError) -> str:
-    """Return what lies at the bottom of a failure of the client."""
-    *_, cause = _causes(error)
-    return first_line(str(cause.toString()))
-
-
-def _kinds(error: Py4JJavaError) -> Iterator[str]:
-    """Yield the classes of a failure of the client and of what it came from."""
-    return (str(cause.getClass().getName()) for cause in _causes(error))
-
-
-def _causes(error: Py4JJavaError) -> Iterator[Any]:
-    cause = error.java_exception
-    while cause is not None:
-        yield cause
-        cause = cause.getCause()

@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.kafka import KafkaConfig
 from pipelines.errors import InfrastructureError, OncelakeError
-from pipelines.kafka.admin import Admin, admin_client, kafka_error_text
+from pipelines.kafka.admin import Admin, admin_client
+from pipelines.kafka.client_errors import kafka_error_text
 from pipelines.spark.stream_metrics import StreamMetric, gauge
 
 Ends = Callable[[], Mapping[int, int]]

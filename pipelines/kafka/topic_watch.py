@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError, SourceError
-from pipelines.kafka.admin import Admin, kafka_error_text, open_admin
+from pipelines.kafka.admin import Admin, open_admin
+from pipelines.kafka.client_errors import kafka_error_text
 from pipelines.kafka.topics import Topic, describe_topic, refuse_other_topic, topic_of
 
 # A micro-batch waits for the answer, so a cluster that is slow to give it is not asked for long.

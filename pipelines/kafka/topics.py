@@ -14,7 +14,8 @@ from pipelines.config.model import PipelineConfig
 from pipelines.delta.record_tables import topic_of_bronze, topics_of_bronze
 from pipelines.delta.table_properties import set_table_property, to_hex, topic_key
 from pipelines.errors import ConfigError, SourceError
-from pipelines.kafka.admin import Admin, admin_client, kafka_error_text
+from pipelines.kafka.admin import Admin, admin_client
+from pipelines.kafka.client_errors import kafka_error_text
 from pipelines.spark.pipeline import Pipeline
 
 _MISSING: Final = "UnknownTopicOrPartitionException"

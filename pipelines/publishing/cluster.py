@@ -1,6 +1,7 @@
 """The cluster that a sink publishes to: its topics, and the progress of slots, read and written."""
 
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -42,6 +43,9 @@ _ABORT_S: Final = 5.0
 _COMPACTED: Final = {CLEANUP: "compact", "segment.ms": "3600000"}
 _MISSING: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 _NO_LOGIN: Final = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED)
+# What librdkafka says of the endpoint of tokens; of one that cannot be reached these are curl's words.
+_UNISSUED: Final = "Failed to acquire SASL OAUTHBEARER token"
+_NOT_REACHED: Final = re.compile(r"[Cc]ould not (connect|resolve)|[Tt]imed? ?out|[Cc]onnection (was )?reset")
 _NO_RIGHT: Final = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -87,7 +91,9 @@ def asking(sink: TransactionalSink) -> Iterator[Cluster]:
     try:
         client = AdminClient(settings)
     except KafkaException as error:
-        raise ConfigError(f"publish.options: librdkafka refuses them: {_masked_error(sink, error)}") from None
+        said = mask_values(librdkafka_error_text(error), _secrets(sink))
+        where = f"publish.options, or {sink.login_settings}"
+        raise ConfigError(f"{where}: librdkafka refuses them: {said}") from None
     try:
         yield Cluster(client, sink.timeout / timedelta(seconds=1))
     except (KafkaException, TimeoutError) as error:
@@ -108,12 +114,7 @@ def _explained(
     where = f"{sink.client['bootstrap.servers']}: the cluster of the output topic"
     for trouble in troubles:
         if trouble.code() in _NO_LOGIN:
-            return ConfigError(
-                f"{where} refuses the login, or the TLS handshake fails: check sasl.mechanism, sasl.username"
-                " and ssl.ca.location in publish.options and sasl.password in publish.secrets, and whether"
-                " the password was changed or a certificate has expired. librdkafka says:"
-                f" {' '.join(trouble.str().split())}"
-            )
+            return _no_login(sink, where, " ".join(trouble.str().split()))
     said = librdkafka_error_text(error)
     first = error.args[0] if error.args else None
     if isinstance(first, KafkaError) and first.code() in _NO_RIGHT:
@@ -127,10 +128,31 @@ def _explained(
     )
 
 
-def _masked_error(sink: TransactionalSink, error: Exception) -> str:
-    """Return what librdkafka says of settings; it repeats what it cannot read."""
-    secrets = [str(sink.client[key]) for key in sink.secrets]
-    return mask_values(librdkafka_error_text(error), secrets)
+def _no_login(sink: TransactionalSink, where: str, said: str) -> ConfigError | InfrastructureError:
+    """Return what it means that a client cannot log in.
+
+    Args:
+        sink: Whose cluster was asked.
+        where: Which cluster that is.
+        said: By librdkafka.
+    """
+    shown = f"librdkafka says: {mask_values(said, _secrets(sink))}"
+    if _UNISSUED not in said:
+        return ConfigError(
+            f"{where} refuses the login, or the TLS handshake fails: check {sink.login_settings}, and whether"
+            f" a password was changed or a certificate has expired. {shown}"
+        )
+    # An endpoint that cannot be reached now may be reached in a minute.
+    kind = InfrastructureError if _NOT_REACHED.search(said) else ConfigError
+    return kind(
+        f"{where} was not asked: there is no token for the login. Check the endpoint of tokens, and id and"
+        f" secret of the client, see {sink.login_settings}. {shown}"
+    )
+
+
+def _secrets(sink: TransactionalSink) -> list[str]:
+    """Return the secrets of a sink: librdkafka repeats what it cannot read."""
+    return [str(sink.client[key]) for key in sink.secrets]
 
 
 def topic_id(cluster: Cluster, topic: str) -> str:

@@ -6,6 +6,7 @@ from typing import Final
 from pipelines.config.client_templates import SINK_TEMPLATES, settings
 from pipelines.config.commands import of_pipeline
 from pipelines.config.model import PipelineConfig
+from pipelines.config.output_login import output_login
 from pipelines.config.publish import PublishConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError
@@ -38,9 +39,9 @@ def sink_of(config: PipelineConfig) -> TransactionalSink:
     """Return the sink of a pipeline, to ask its cluster; `writing_sink` is the one to write with.
 
     Raises:
-        ConfigError: Nothing is said of publishing.
+        ConfigError: Nothing is said of publishing, or it is to log in as librdkafka cannot.
     """
-    publish_config = settings_of(config)
+    publish_config, login = settings_of(config), output_login(config)
     return TransactionalSink(
         name=f"oncelake.{config.env}.{config.name}",
         topic=publish_config.topic,
@@ -48,8 +49,8 @@ def sink_of(config: PipelineConfig) -> TransactionalSink:
         client={
             "bootstrap.servers": publish_config.bootstrap_servers or config.kafka.bootstrap_servers,
             **settings(SINK_TEMPLATES, publish_config.template),
-            **publish_config.options,
-            **{key: value.get_secret_value() for key, value in publish_config.secrets.items()},
+            **login.options,
+            **{key: value.get_secret_value() for key, value in login.secrets.items()},
         },
         rack_variable=config.kafka.rack.executor_variable,
         progress_topic=publish_config.progress_topic,
@@ -58,7 +59,8 @@ def sink_of(config: PipelineConfig) -> TransactionalSink:
         # Coordinates name an event. Its value may get another column while a micro-batch is under way.
         identity=("key", "headers"),
         in_commands=of_pipeline(config),
-        secrets=tuple(publish_config.secrets),
+        secrets=tuple(login.secrets),
+        login_settings=login.settings,
     )
 
 

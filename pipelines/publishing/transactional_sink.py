@@ -55,6 +55,7 @@ class TransactionalSink:
         identity: The columns by which rows are known again when a micro-batch is tried again.
         in_commands: The options that name its pipeline to `oncelake publish`, for messages.
         secrets: The names of the settings in `client` whose values are secrets.
+        login_settings: Where its login is said, for messages.
         finish: The command that finishes what was begun; empty for that of a stream.
         rebuild: What to do if it cannot be finished as it was begun; empty for that of a stream.
     """
@@ -71,6 +72,7 @@ class TransactionalSink:
     identity: Collection[str] = ("key", "value", "headers")
     in_commands: str = ""
     secrets: Collection[str] = ()
+    login_settings: str = "its settings"
     finish: str = ""
     rebuild: str = ""
 

@@ -8,7 +8,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pipelines.config.kafka import KafkaConfig
-from pipelines.kafka.admin import Admin, admin_client, kafka_error_text
+from pipelines.kafka.admin import Admin, admin_client
+from pipelines.kafka.client_errors import kafka_error_text
 from pipelines.kafka.topics import describe_topic
 
 _SELECTOR: Final = "replica.selector.class"

@@ -67,11 +67,16 @@ _UNTRUSTED: Final = {
 _REFUSED: Final = {
     r"SaslAuthenticationException": (
         "the cluster refuses the login: check user and password in kafka.secrets and sasl.mechanism in"
-        " kafka.options, and whether the password was changed or has expired"
+        " kafka.options, and whether the password was changed or has expired; of a token, check issuer and"
+        " audience"
+    ),
+    r"login\.LoginException": (
+        "the Kafka client cannot log in: check sasl.jaas.config in kafka.secrets; with OAUTHBEARER, whether"
+        " sasl.oauthbearer.token.endpoint.url answers, and knows clientId and clientSecret"
     ),
     r"SslAuthenticationException|SSLHandshakeException": (
-        "the TLS handshake with the cluster fails: check ssl.truststore.location and ssl.keystore.location in"
-        " kafka.options, and whether a certificate has expired or is for another host"
+        "the TLS handshake with the cluster fails: check ssl.truststore.* and ssl.keystore.* in kafka.options"
+        " and kafka.secrets, and whether a certificate has expired, is missing or is for another host"
     ),
     r"\w+AuthorizationException": (
         "the cluster does not allow it. For what each job needs see docs/security.md, 'ACLs'"

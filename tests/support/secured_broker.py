@@ -40,7 +40,7 @@ from testbed.short_lived_settings import BRIEF_JAVA
 from testbed.waiting import wait_until
 from tests.support.kafka import make_topic
 
-Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"]
+Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 
 _WITHIN_S: Final = 60.0
 _MODULES: Final = "org.apache.kafka.common.security"

@@ -98,6 +98,10 @@ def test_the_trigger_sees_what_ingest_has_committed(tmp_path: Path) -> None:
     [
         ("ingest: {offsets_group: null}", "KEDA sees the backlog by its offsets"),
         ("kafka: {options: {security.protocol: SASL_SSL, sasl.mechanism: GSSAPI}}", "got GSSAPI"),
+        (
+            "kafka: {options: {security.protocol: SSL}, secrets: {ssl.keystore.key: '${KEY}'}}",
+            r"kafka\.secrets\.ssl\.keystore\.key: expected none for KEDA",
+        ),
     ],
 )
 def test_what_keda_cannot_see_is_refused(setting: str, said: str, tmp_path: Path) -> None:
