@@ -34,8 +34,8 @@ class PublishConfig(BaseModel):
         format: Format of the values: `json`, or `avro`. `avro` registers a schema, made from the contract, in
             the registry (`registry.url`) when publishing starts.
         subject: Subject of that schema in the registry. Without it, `TOPIC-value`.
-        bootstrap_servers: Cluster of the output topic. Without it, the address of `kafka`. Security settings
-            are not inherited: set `publish.options` and `publish.secrets`.
+        bootstrap_servers: Cluster of the output topic. Without it, the address of `kafka`, and also its
+            login, unless `publish.options` or `publish.secrets` has one. See [Logins](security.md#logins).
         slots: How many transactions, and tasks, publish a micro-batch. Partition p of the topic belongs to
             slot p modulo this number. You may change it while no micro-batch is in flight.
         progress_topic: Topic that keeps the publishing progress, a partition for each slot. All pipelines of

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pipelines.config.kafka import KafkaConfig
 from pipelines.config.secret_masking import mask_values
 from pipelines.errors import ConfigError, InfrastructureError
-from pipelines.kafka.client_errors import kafka_error_text, kinds
+from pipelines.kafka.client_errors import advice, kafka_error_text, kinds
 from pipelines.kafka.source import client_options
 from pipelines.kafka.token_login import may_pass, token_failure
 from pipelines.spark.failures import cluster_refusal
@@ -95,7 +95,7 @@ def _no_client(
     secrets = [value.get_secret_value() for value in kafka.secrets.values()]
     said = mask_values(kafka_error_text(no_token or error), secrets)
     if no_token is None:
-        message = f"{_where(kafka)}: the Kafka client refuses to start: {said}"
+        message = f"{_where(kafka)}: the Kafka client refuses to start: {said}{advice(said)}"
         # A name that is not found today may be found again in a minute.
         return (InfrastructureError if _UNRESOLVED in message else ConfigError)(message)
     return (InfrastructureError if may_pass(no_token) else ConfigError)(

@@ -43,6 +43,8 @@ _ABORT_S: Final = 5.0
 _COMPACTED: Final = {CLEANUP: "compact", "segment.ms": "3600000"}
 _MISSING: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 _NO_LOGIN: Final = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED)
+# With TLS 1.3 a cluster refuses a certificate, or that there is none, once the client takes it for connected.
+_ALERT: Final = re.compile(r"SSL alert number (4\d|116)\b")
 # What librdkafka says of the endpoint of tokens; of one that cannot be reached these are curl's words.
 _UNISSUED: Final = "Failed to acquire SASL OAUTHBEARER token"
 _NOT_REACHED: Final = re.compile(r"[Cc]ould not (connect|resolve)|[Tt]imed? ?out|[Cc]onnection (was )?reset")
@@ -113,7 +115,7 @@ def _explained(
     """
     where = f"{sink.client['bootstrap.servers']}: the cluster of the output topic"
     for trouble in troubles:
-        if trouble.code() in _NO_LOGIN:
+        if trouble.code() in _NO_LOGIN or _ALERT.search(trouble.str()):
             return _no_login(sink, where, " ".join(trouble.str().split()))
     said = librdkafka_error_text(error)
     first = error.args[0] if error.args else None
@@ -122,9 +124,11 @@ def _explained(
             f"{where} does not allow it: {sink.command('doctor', '--acls')} lists what each job needs. Kafka"
             f" says: {said}"
         )
+    endpoint = sink.client.get("sasl.oauthbearer.token.endpoint.url")
+    tokens = f" and {endpoint}" if endpoint else ""
     return InfrastructureError(
-        f"{where} does not answer, or refuses: {said}. Check that it is up, that this machine can reach it,"
-        " and security.protocol in publish.options"
+        f"{where} does not answer, or refuses: {said}. Check that it is up, that this machine can reach it"
+        f"{tokens}, and security.protocol"
     )
 
 
@@ -140,7 +144,7 @@ def _no_login(sink: TransactionalSink, where: str, said: str) -> ConfigError | I
     if _UNISSUED not in said:
         return ConfigError(
             f"{where} refuses the login, or the TLS handshake fails: check {sink.login_settings}, and whether"
-            f" a password was changed or a certificate has expired. {shown}"
+            f" a password was changed, or a certificate is missing or has expired. {shown}"
         )
     # An endpoint that cannot be reached now may be reached in a minute.
     kind = InfrastructureError if _NOT_REACHED.search(said) else ConfigError

@@ -1,7 +1,5 @@
 """Where TLS, a login and ACLs are demanded, jobs work with what they are allowed, and no secret is found."""
 
-import os
-import shutil
 import socket
 import ssl
 import threading
@@ -12,25 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
-from pipelines.config.loader import load_config
-from pipelines.doctor.acls import Acl, acls
+from pipelines.doctor.acls import Acl
 from pipelines.errors import ConfigError
 from pipelines.kafka.topics import find_topic
 from pipelines.publishing.cluster import asking, topic_id
 from pipelines.publishing.settings import sink_of
 from pipelines.steps.ingest import ingest
-from tests.support.command_process import CommandProcess, command_process
+from tests.support.identity_provider import identity_provider
 from tests.support.lakes import Lake, flight
-from tests.support.processes import BRIEF_SETTINGS, Job
 from tests.support.secured_broker import Authority, Mechanism, SecuredBroker, jaas, secured_broker
+from tests.support.secured_site import MARK, Site, secret, secured_site, send, watched
 
 pytestmark = [pytest.mark.thorough, pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(300)]
 
 MakeLake = Callable[..., Lake]
-MARK = f"hush{os.urandom(8).hex()}"
-"""A part of every secret; wherever else it is found, one has leaked."""
 ROWS = 600
 CONFIGURATION = """
 lake: {{root: {folder}/lake}}
@@ -69,148 +63,87 @@ spark:
 """
 
 
-def secret(name: str) -> str:
-    return f"{MARK}-{name}"
-
-
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
     # Its own files hold passwords, and are no part of the lake.
-    with secured_broker(tmp_path_factory.mktemp("broker"), secret("plain")) as running:
+    folder = tmp_path_factory.mktemp("broker")
+    authority = Authority(folder)
+    with (
+        identity_provider(authority.issue(folder / "provider.pem")) as provider,
+        secured_broker(folder, secret("plain"), authority, provider) as running,
+    ):
         running.create("flights", "dead", "events", "oncelake-progress")
         yield running
 
 
+@pytest.fixture
+def site(broker: SecuredBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    for name in ("KAFKA_USER", "KAFKA_PASSWORD", "HOOK"):
+        monkeypatch.setenv(name, secret(name))
+    with secured_site(broker, tmp_path, CONFIGURATION) as site:
+        (site.secrets / "key").write_text(secret("key"))
+        (site.secrets / "password").write_text(secret("password"))
+        yield site
+
+
 @dataclass
-class Site:
-    """Jobs of one pipeline, each with a user of its own who is allowed what `doctor --acls` lists.
+class Users:
+    """Has each job run as a user of its own, who is allowed what `doctor --acls` lists for it."""
 
-    Attributes:
-        broker: the broker.
-        folder: all that the jobs leave, with what they say.
-        secrets: files with secrets.
-        process: runs them.
-        patch: their environment.
-    """
-
-    broker: SecuredBroker
-    folder: Path
-    secrets: Path
-    process: CommandProcess
+    site: Site
     patch: pytest.MonkeyPatch
 
     def introduce(self, job: str) -> None:
-        """Has the broker know the user of a job."""
-        config = load_config("flights", env="secured", conf_dir=self.folder / "conf")
-        self.broker.set_password(job, secret(job))
-        self.broker.allow(job, [acl for acl in acls(config) if acl.job == job])
+        self.site.broker.set_password(job, secret(job))
+        self.site.allow(job, job)
 
     def run(self, job: str, *arguments: str, password: str | None = None) -> tuple[int, dict[str, Any]]:
-        """Runs a job as its user; returns its exit code and its summary."""
         self.patch.setenv("KAFKA_USER", job)
         self.patch.setenv("KAFKA_PASSWORD", password or secret(job))
-        (self.secrets / "password").write_text(f"{password or secret(job)}\n")
-        common = ("--pipeline=flights", "--env=secured", f"--conf-dir={self.folder}/conf")
-        started = self.process.start(self.folder, job, *common, *arguments, *BRIEF_SETTINGS)
-        return started.wait(), self.summary(started)
-
-    def summary(self, job: Job) -> dict[str, Any]:
-        """The summary of a job, whose whole output is kept."""
-        summary = job.summary()
-        job.log.with_suffix(".summary").write_text(repr(summary))
-        return summary
-
-    def leaks(self) -> list[str]:
-        """The files with a secret among all that was left."""
-        shutil.copy(self.process.path.with_name("log"), self.folder / "java.log")
-        files = [path for path in self.folder.rglob("*") if path.is_file()]
-        assert len(files) > 100
-        return [str(path) for path in files if MARK.encode() in path.read_bytes()]
+        (self.site.secrets / "password").write_text(f"{password or secret(job)}\n")
+        return self.site.run(job, *arguments)
 
 
-@contextmanager
-def watched() -> Iterator[set[str]]:
-    """Collects command lines with a secret of all processes of the machine, for the length of a block."""
-    found, is_over = set[str](), threading.Event()
-
-    def look() -> None:
-        while not is_over.wait(0.05):
-            for path in Path("/proc").glob("[0-9]*/cmdline"):
-                with suppress(OSError):
-                    if MARK.encode() in (line := path.read_bytes()):
-                        found.add(line.replace(b"\0", b" ").decode(errors="replace"))
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
-        yield found
-    finally:
-        is_over.set()
-        thread.join()
-
-
-@pytest.fixture
-def site(broker: SecuredBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    folder, secrets = tmp_path / "site", tmp_path / "secrets"
-    secrets.mkdir()
-    shutil.copytree("conf", folder / "conf")
-    (folder / "events").mkdir()
-    (folder / "conf/secured").mkdir()
-    text = CONFIGURATION.format(broker=broker, folder=folder, secrets=secrets)
-    (folder / "conf/secured/oncelake.yml").write_text(text)
-    (secrets / "key").write_text(secret("key"))
-    (secrets / "password").write_text(secret("password"))
-    for name in ("KAFKA_USER", "KAFKA_PASSWORD", "HOOK"):
-        monkeypatch.setenv(name, secret(name))
-    with command_process() as process:
-        yield Site(broker, folder, secrets, process, monkeypatch)
-
-
-def send(broker: SecuredBroker, *values: bytes) -> None:
-    login = {"sasl.mechanism": "PLAIN", "sasl.username": "admin", "sasl.password": "of the broker alone"}
-    producer = Producer({**broker.client(login), "enable.idempotence": True})
-    for value in values:
-        producer.produce("flights", value)
-    assert producer.flush(60) == 0
-
-
-def test_every_job_works_with_its_acls_alone_and_no_secret_is_found_anywhere(site: Site) -> None:
+def test_every_job_works_with_its_acls_alone_and_no_secret_is_found_anywhere(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users = Users(site, monkeypatch)
     jobs = ("ingest_stream", "speed_stream", "nightly_batch", "publish_stream", "doctor", "lag", "reconcile")
     for job in jobs:
-        site.introduce(job)
+        users.introduce(job)
     send(site.broker, *(flight(flight=number) for number in range(1, ROWS + 1)), b"poison")
     with watched() as shown:
-        assert site.run("plan")[0] == 0
-        code, ingested = site.run("ingest_stream", "--once", "--verbose")
+        assert users.run("plan")[0] == 0
+        code, ingested = users.run("ingest_stream", "--once", "--verbose")
         assert (code, ingested["counts"]["records"]) == (0, ROWS + 1), ingested
-        code, streamed = site.run("speed_stream", "--once")
+        code, streamed = users.run("speed_stream", "--once")
         assert (code, streamed["counts"]["rows"], streamed["counts"]["quarantined"]) == (0, ROWS, 1), streamed
-        code, published = site.run("publish_stream", "--once")
+        code, published = users.run("publish_stream", "--once")
         assert (code, published["counts"]["rows"]) == (0, ROWS), published
-        code, night = site.run("nightly_batch", "--date=2013-01-01")
+        code, night = users.run("nightly_batch", "--date=2013-01-01")
         assert (code, night["days"]) == (0, {"2013-01-01": "certified"}), night
         for command in ("lag", "reconcile"):
-            assert site.run(command)[0] == 0
-        code, examined = site.run("doctor")
+            assert users.run(command)[0] == 0
+        code, examined = users.run("doctor")
         assert code == 0, examined
         of_cluster = {each["check"] for each in examined["findings"] if each["group"] == "cluster"}
         # What the topics allow by default; a right that lacks would be told as well.
         assert of_cluster == {"dead_letters_fit"}
-        assert site.run("report", f"--out={site.folder}/reports")[0] == 0
+        assert users.run("report", f"--out={site.folder}/reports")[0] == 0
 
         # A login that is wrong, and one that was changed meanwhile.
-        code, refused = site.run("ingest_stream", "--once", password=secret("wrong"))
+        code, refused = users.run("ingest_stream", "--once", password=secret("wrong"))
         assert (code, refused["status"]) == (2, "failed")
         assert "the cluster refuses the login: check user and password in kafka.secrets" in refused["error"]
         send(site.broker, flight(flight=ROWS + 1))
         site.broker.set_password("ingest_stream", secret("rotated"))
-        assert site.run("ingest_stream", "--once")[0] == 2
-        code, behind = site.run("lag")
+        assert users.run("ingest_stream", "--once")[0] == 2
+        code, behind = users.run("lag")
         assert (code, behind["stages"][0]["records"]) == (0, 1), behind
         assert behind["stages"][0]["behind_s"] is not None
-        code, ingested = site.run("ingest_stream", "--once", password=secret("rotated"))
+        code, ingested = users.run("ingest_stream", "--once", password=secret("rotated"))
         assert (code, ingested["counts"]["records"]) == (0, 1), ingested
-        code, refused = site.run("publish_stream", "--once", password=secret("wrong"))
+        code, refused = users.run("publish_stream", "--once", password=secret("wrong"))
         assert code == 2
         assert "refuses the login" in refused["error"]
     assert shown == set()

@@ -3,7 +3,7 @@
 import ipaddress
 import os
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -27,17 +27,23 @@ from confluent_kafka.admin import (
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
 from cryptography.x509.oid import NameOID
 
 from pipelines.doctor.acls import Acl
 from pipelines.errors import InfrastructureError
 from pipelines.runtime.jars import ensure_jars
 from pipelines.runtime.java import find_java
-from pipelines.runtime.local_broker import CLUSTER_ID, LOG4J, free_ports
+from pipelines.runtime.local_broker import CLUSTER_ID, LOG4J, unused_ports
 from pipelines.runtime.processes import end_processes
 from testbed.short_lived_settings import BRIEF_JAVA
 from testbed.waiting import wait_until
+from tests.support.identity_provider import AUDIENCE, ISSUER, IdentityProvider
 from tests.support.kafka import make_topic
 
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
@@ -70,11 +76,15 @@ class SecuredBroker:
         servers: its address.
         authority: the file with the certificate of the authority that has signed the broker's.
         plain_password: of the user `plain`, who logs in by PLAIN.
+        by_certificate: its address for clients that have a certificate, whose name is the user.
+        by_token: its address for clients that have a token of the provider of identities.
     """
 
     servers: str
     authority: Path
     plain_password: str
+    by_certificate: str = ""
+    by_token: str = ""
 
     @property
     def admin(self) -> AdminClient:
@@ -131,7 +141,7 @@ class SecuredBroker:
             for acl in acls
         ]
         admin = self.admin
-        for made in admin.create_acls(bindings).values():
+        for made in admin.create_acls([*dict.fromkeys(bindings)]).values():
             made.result(_WITHIN_S)
 
 
@@ -148,22 +158,28 @@ def jaas(mechanism: Mechanism, user: str, password: str) -> str:
 
 
 @contextmanager
-def secured_broker(folder: Path, plain_password: str) -> Iterator[SecuredBroker]:
+def secured_broker(
+    folder: Path,
+    plain_password: str,
+    authority: "Authority",
+    provider: IdentityProvider,
+) -> Iterator[SecuredBroker]:
     """Runs the broker for the length of a block.
 
     Args:
         folder: where it writes.
         plain_password: of the user `plain`.
+        authority: signs its certificate, and those of its clients.
+        provider: whose tokens it takes.
     """
-    port, controller = free_ports(folder, 0)
-    authority = Authority(folder)
+    ports = unused_ports(4)
     keys = authority.issue(folder / "server.pem")
     properties = folder / "server.properties"
-    properties.write_text(
-        _properties(folder, (port, controller), (authority.file, keys), plain_password), encoding="ascii"
-    )
+    text = _properties(folder, ports, (authority.file, keys), plain_password)
+    properties.write_text(text + _of_tokens(provider.keys_url), encoding="ascii")
     (folder / "log4j2.properties").write_text(LOG4J)
     java = [str(find_java().executable), "-Xmx400m", *BRIEF_JAVA.split()]
+    java += [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={provider.keys_url}"]
     java += [f"-Dlog4j2.configurationFile={folder}/log4j2.properties"]
     java += ["-cp", os.pathsep.join(map(str, ensure_jars("broker")))]
     log = folder / "broker.log"
@@ -178,7 +194,8 @@ def secured_broker(folder: Path, plain_password: str) -> Iterator[SecuredBroker]
             start_new_session=True,
         )
     try:
-        broker = SecuredBroker(f"127.0.0.1:{port}", authority.file, plain_password)
+        addresses = [f"127.0.0.1:{port}" for port in ports]
+        broker = SecuredBroker(addresses[0], authority.file, plain_password, *addresses[2:])
         admin = broker.admin
 
         def answers() -> bool:
@@ -194,21 +211,40 @@ def secured_broker(folder: Path, plain_password: str) -> Iterator[SecuredBroker]
         end_processes([process], _WITHIN_S)
 
 
-def _properties(folder: Path, ports: tuple[int, int], files: tuple[Path, Path], plain_password: str) -> str:
-    port, controller = ports
+def _of_tokens(keys_url: str) -> str:
+    """Of the listener for clients with a token of the provider of identities."""
+    listener = "listener.name.tokens"
+    module = f"{_MODULES}.oauthbearer.OAuthBearerLoginModule"
+    handler = f"{_MODULES}.oauthbearer.OAuthBearerValidatorCallbackHandler"
+    return f"""\
+{listener}.sasl.enabled.mechanisms=OAUTHBEARER
+{listener}.oauthbearer.sasl.jaas.config={module} required;
+{listener}.oauthbearer.sasl.server.callback.handler.class={handler}
+sasl.oauthbearer.jwks.endpoint.url={keys_url}
+sasl.oauthbearer.expected.audience={AUDIENCE}
+sasl.oauthbearer.expected.issuer={ISSUER}
+"""
+
+
+def _properties(folder: Path, ports: Sequence[int], files: tuple[Path, Path], plain_password: str) -> str:
+    port, controller, certificates, tokens = ports
     authority, keys = files
     user, password = _ADMIN
     users = f'user_{user}="{password}" user_{_PLAIN_USER}="{plain_password}"'
     plain = f'{_MODULES}.plain.PlainLoginModule required username="{user}" password="{password}" {users};'
+    addresses = {"SASL_SSL": port, "CERTIFICATES": certificates, "TOKENS": tokens}
+    listeners = ",".join(f"{name}://127.0.0.1:{number}" for name, number in addresses.items())
     listener = "listener.name.sasl_ssl"
     return f"""\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
 controller.listener.names=CONTROLLER
-listeners=SASL_SSL://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=SASL_SSL://127.0.0.1:{port}
-listener.security.protocol.map=SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT
+listeners={listeners},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners={listeners}
+listener.security.protocol.map=SASL_SSL:SASL_SSL,CERTIFICATES:SSL,TOKENS:SASL_SSL,CONTROLLER:PLAINTEXT
+listener.name.certificates.ssl.client.auth=required
+ssl.principal.mapping.rules=RULE:^CN=(.*?)$/$1/
 inter.broker.listener.name=SASL_SSL
 sasl.mechanism.inter.broker.protocol=PLAIN
 sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,OAUTHBEARER
@@ -260,19 +296,29 @@ class Authority:
         self.file = folder / "authority.pem"
         self.file.write_bytes(certificate.public_bytes(Encoding.PEM))
 
-    def issue(self, file: Path, *, has_expired: bool = False) -> Path:
-        """Writes a new key and its certificate to a file, which is returned."""
+    def issue(
+        self, file: Path, *, has_expired: bool = False, name: str = "127.0.0.1", password: str = ""
+    ) -> Path:
+        """Writes a new key and its certificate to a file, which is returned.
+
+        Args:
+            file: the file.
+            has_expired: whether the certificate has.
+            name: whose it is.
+            password: of the key; without it, the key is not encrypted.
+        """
         now = datetime.now(UTC)
         until = now - timedelta(days=1) if has_expired else now + timedelta(days=1)
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
         certificate = (
-            _begun(name, self._name, key, (now - timedelta(days=2), until))
+            _begun(subject, self._name, key, (now - timedelta(days=2), until))
             .add_extension(x509.SubjectAlternativeName([address]), critical=False)
             .sign(self._key, hashes.SHA256())
         )
-        private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        encrypted = BestAvailableEncryption(password.encode()) if password else NoEncryption()
+        private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encrypted)
         file.write_bytes(private + certificate.public_bytes(Encoding.PEM))
         return file
 

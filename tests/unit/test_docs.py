@@ -26,6 +26,7 @@ from pipelines.cli.app import oncelake
 from pipelines.cli.publish import DayByDefault
 from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
+from pipelines.config.references import references_in
 from pipelines.doctor.check_report import ALL_CHECKS
 from pipelines.errors import OncelakeError
 from pipelines.formats.contract_files import load_contract
@@ -243,7 +244,7 @@ def test_every_yaml_block_is_accepted_where_it_says_that_it_stands(document: Pat
                 load_contract(path)
             case ("conf", env, "pipelines", file):
                 env = "prod" if env == "base" else env
-                environ = dict.fromkeys(("KAFKA_JAAS_CONFIG", "EU_JAAS", "HOOK_AUTHORIZATION"), "secret")
+                environ = dict.fromkeys(("KAFKA_JAAS_CONFIG", *references_in(body)), "secret")
                 load_config(Path(file).stem, env=env, conf_dir=tmp_path / "conf", environ=environ)
             case other:
                 pytest.fail(

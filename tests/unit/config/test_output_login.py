@@ -1,5 +1,7 @@
 """The login by which a topic is read is that of the client that publishes, which has other names for it."""
 
+import re
+import shutil
 import ssl
 from pathlib import Path
 from typing import Any, Final
@@ -9,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from pipelines.config.loader import load_config
 from pipelines.config.output_login import output_login
+from pipelines.config.references import references_in
 from pipelines.errors import ConfigError
 from pipelines.publishing.settings import sink_of
 from tests.support.secured_broker import Authority, jaas
@@ -183,6 +186,22 @@ def test_a_part_of_a_login_that_is_missing_is_named(missing: str) -> None:
     del settings[missing]
     with pytest.raises(ConfigError, match=f"{missing}: missing"):
         client(settings)
+
+
+def test_each_login_that_is_documented_is_one_for_both_clients(tmp_path: Path) -> None:
+    documented = Path("docs/security.md").read_text().partition("\n## Logins\n")[2].partition("\n## ")[0]
+    examples = re.findall(r"^```yaml\n(.*?)^```$", documented, re.MULTILINE | re.DOTALL)
+    mechanisms = []
+    for example in examples:
+        shutil.copytree("conf", tmp_path / "conf", dirs_exist_ok=True)
+        (tmp_path / "conf/prod/pipelines/flights.yml").write_text(f"{example}\npublish: {{topic: events}}")
+        environ = dict.fromkeys(("KAFKA_JAAS_CONFIG", *references_in(example)), "hush")
+        config = load_config("flights", env="prod", conf_dir=tmp_path / "conf", environ=environ)
+        login = output_login(config)
+        assert login.is_shared
+        assert any(value.get_secret_value() == "hush" for value in login.secrets.values())
+        mechanisms.append(login.options.get("sasl.mechanism"))
+    assert mechanisms == ["SCRAM-SHA-512", "OAUTHBEARER", None]
 
 
 def test_a_secret_of_the_source_stays_one() -> None:
