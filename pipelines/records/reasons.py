@@ -16,6 +16,7 @@ Reason = Literal[
     "event_time_future",
     "event_time_past",
     "rule_failed",
+    "rule_undecided",
 ]
 
 REASONS: Final[Mapping[Reason, str]] = MappingProxyType(
@@ -31,6 +32,7 @@ REASONS: Final[Mapping[Reason, str]] = MappingProxyType(
         "event_time_future": "The event time lies further in the future than is allowed.",
         "event_time_past": "The event time lies before 1970.",
         "rule_failed": "A value breaks a rule of the contract.",
+        "rule_undecided": "Whether a value has the pattern of a rule takes too long to find out.",
     }
 )
 """A sentence for each reason, in the order in which they are looked for."""

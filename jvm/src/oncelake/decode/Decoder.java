@@ -87,8 +87,9 @@ public final class Decoder implements Serializable {
     for (int place = 0; place < rules.size() && faults.comesFirst(Faults.Phase.RULE, place); place++) {
       Rule rule = rules.get(place);
       Object value = rule.valueIn(values);
-      if (value != null && rule.isBroken().test(value)) {
-        faults.add(Faults.Phase.RULE, place, "rule_failed", rule.node(), Rule.text(value));
+      Rule.Verdict verdict = value == null ? Rule.Verdict.KEPT : rule.verdict().apply(value);
+      if (verdict != Rule.Verdict.KEPT) {
+        faults.add(Faults.Phase.RULE, place, verdict.reason, rule.node(), Rule.text(value));
       }
     }
   }

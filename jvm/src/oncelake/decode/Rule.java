@@ -4,6 +4,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import java.math.BigDecimal;
 import java.util.HashSet;
 import java.util.Set;
+import java.util.function.Function;
 import java.util.function.Predicate;
 import java.util.regex.Pattern;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
@@ -15,9 +16,26 @@ import org.apache.spark.unsafe.types.UTF8String;
  *
  * @param node the column, or the part of one
  * @param positions where it is, from the record down
- * @param isBroken whether a value breaks it
+ * @param verdict what it says of a value
  */
-record Rule(Node node, int[] positions, Predicate<Object> isBroken) {
+record Rule(Node node, int[] positions, Function<Object, Verdict> verdict) {
+  /** What a rule says of a value, and the reason for the quarantine that it stands for. */
+  enum Verdict {
+    KEPT(null),
+    BROKEN("rule_failed"),
+    /** To find out takes more than a value is given. */
+    UNDECIDED("rule_undecided");
+
+    final String reason;
+
+    Verdict(String reason) {
+      this.reason = reason;
+    }
+
+    static Verdict of(boolean isBroken) {
+      return isBroken ? BROKEN : KEPT;
+    }
+  }
 
   /** The value in a record; null if it, or what it lies in, is null. */
   Object valueIn(GenericInternalRow record) {
@@ -28,15 +46,20 @@ record Rule(Node node, int[] positions, Predicate<Object> isBroken) {
     return value;
   }
 
-  /** What breaks a rule of a kind, such as {@code minimum}. */
-  static Predicate<Object> broken(String kind, JsonNode limit) {
+  /** What a rule of a kind, such as {@code minimum}, says of values. */
+  static Function<Object, Verdict> verdicts(String kind, JsonNode limit) {
+    if (kind.equals("pattern")) {
+      Pattern pattern = Pattern.compile(limit.textValue());
+      return value -> looked(value.toString(), pattern);
+    }
+    Predicate<Object> isBroken = broken(kind, limit);
+    return value -> Verdict.of(isBroken.test(value));
+  }
+
+  private static Predicate<Object> broken(String kind, JsonNode limit) {
     return switch (kind) {
       case "minimum" -> value -> compare(value, limit) < 0;
       case "maximum" -> value -> compare(value, limit) > 0;
-      case "pattern" -> {
-        Pattern pattern = Pattern.compile(limit.textValue());
-        yield value -> !isIn(value.toString(), pattern);
-      }
       case "min_length" -> value -> ((UTF8String) value).numChars() < limit.intValue();
       case "max_length" -> value -> ((UTF8String) value).numChars() > limit.intValue();
       case "values" -> amongNone(limit);
@@ -44,9 +67,17 @@ record Rule(Node node, int[] positions, Predicate<Object> isBroken) {
     };
   }
 
-  /** Whether a text has the pattern; false if to find out takes more stack than any thread is given. */
-  private static boolean isIn(String text, Pattern pattern) {
-    return DeepStack.compute(() -> pattern.matcher(text).find(), false);
+  /** Whether a text has the pattern, as far as a task can tell: matching has a bound in time and in stack. */
+  private static Verdict looked(String text, Pattern pattern) {
+    return DeepStack.compute(
+        () -> {
+          try {
+            return Verdict.of(!pattern.matcher(new BoundedText(text)).find());
+          } catch (BoundedText.UsedUp endless) {
+            return Verdict.UNDECIDED;
+          }
+        },
+        Verdict.UNDECIDED);
   }
 
   private static Predicate<Object> amongNone(JsonNode allowed) {

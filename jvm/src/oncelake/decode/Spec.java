@@ -52,7 +52,7 @@ final class Spec {
           new Rule(
               known.get(column),
               positions.get(column),
-              Rule.broken(rule.get("kind").textValue(), rule.get("value"))));
+              Rule.verdicts(rule.get("kind").textValue(), rule.get("value"))));
     }
   }
 
