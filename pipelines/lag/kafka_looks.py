@@ -12,8 +12,8 @@ from py4j.protocol import Py4JJavaError
 
 from pipelines.config.secret_masking import mask_values
 from pipelines.contracts.contract import DataContract
-from pipelines.kafka.admin import kafka_error_text
 from pipelines.kafka.backlog import Backlog, PartitionBacklog
+from pipelines.kafka.client_errors import kafka_error_text
 from pipelines.kafka.fetches import FetchFigures, SampledRecord, Unread, fetch_figures, sampled_records
 from pipelines.lag.causes import find_cause
 from pipelines.lag.diagnosis import LagCause
