@@ -1,6 +1,6 @@
 """Whether a stream that runs is stuck: a judgement without a clock and processes.
 
-Three signs tell a stream that is stuck from one that is slow, see `pipelines.runtime.life_signs` and
+Streams say themselves whether they move, see `pipelines.runtime.life_signs` and
 `pipelines.spark.stream_motion`. Seconds are those in which the supervisor itself ran: a machine that was
 suspended has silent streams, and none of them is stuck.
 """
@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pipelines.durations import about
-from pipelines.runtime.life_signs import Sign
+from pipelines.runtime.life_signs import TOLD_EVERY_S, Sign
 
 MOST_DOUBLINGS: Final = 3
 """How often the patience is doubled at most: 15 minutes become two hours."""
+
+_LIVES_WITHIN_S: Final = 2 * TOLD_EVERY_S
 
 
 @dataclass(frozen=True)
@@ -87,13 +89,19 @@ def judge(watch: Watch, patience_s: float) -> Stuck | None:
         watch: What is known of its run.
         patience_s: Seconds that it may give no sign.
     """
-    if watch.silent_s is not None and watch.silent_s >= patience_s:
-        return Stuck(watch.silent_s, f"its process has given no sign of life for {about(watch.silent_s)}")
+    if watch.silent_s is None:
+        return None
+    silent = Stuck(watch.silent_s, f"its process has given no sign of life for {about(watch.silent_s)}")
+    if watch.silent_s >= patience_s:
+        return silent
     # That there was nothing to do is said once in an interval.
     of_query_s = patience_s + 2 * watch.interval_s
     if watch.moves is None or watch.still_s < of_query_s:
         return None
     if watch.untold_s >= of_query_s:
+        # What it said last need not have been of its query.
+        if watch.silent_s > _LIVES_WITHIN_S:
+            return silent
         said = "its process lives, but neither its query nor its Java has given a sign of life for"
         return Stuck(watch.untold_s, f"{said} {about(watch.untold_s)}")
     return Stuck(

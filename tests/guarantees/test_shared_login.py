@@ -81,8 +81,9 @@ def running(authority: Authority) -> Iterator[IdentityProvider]:
 @pytest.fixture
 def provider(running: IdentityProvider, monkeypatch: pytest.MonkeyPatch) -> IdentityProvider:
     """A provider that a test may change."""
-    for name in ("lifetime_s", "audience", "is_down"):
-        monkeypatch.setattr(running, name, getattr(running, name))
+    monkeypatch.setattr(running, "lifetime_s", running.lifetime_s)
+    monkeypatch.setattr(running, "audience", running.audience)
+    monkeypatch.setattr(running, "is_down", running.is_down)
     monkeypatch.setattr(running, "clients", {"by-token": secret("client")})
     return running
 

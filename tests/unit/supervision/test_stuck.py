@@ -65,7 +65,15 @@ def test_a_process_whose_java_does_not_answer_is_stuck() -> None:
     assert "its process lives, but neither its query nor its Java has given a sign" in stuck.evidence
 
 
-@given(st.lists(st.tuples(st.integers(0, 170), st.booleans()), max_size=40))
+def test_a_process_that_fell_silent_a_moment_after_its_query_is_not_said_to_live() -> None:
+    watch = watched((at(7, interval_s=0),), (ALIVE,), *[()] * (looks(PATIENCE_S) - 1))
+    assert (watch.untold_s, watch.silent_s) == (PATIENCE_S, PATIENCE_S - LOOK_S)
+    stuck = judge(watch, PATIENCE_S)
+    assert stuck is not None
+    assert "its process has given no sign of life for" in stuck.evidence
+
+
+@given(st.lists(st.tuples(st.integers(0, 170), st.booleans()), max_size=15))
 def test_whatever_moves_once_in_a_while_is_never_stuck(pauses: list[tuple[int, bool]]) -> None:
     # Each pause is shorter than 15 minutes; meanwhile it says that it lives, or nothing.
     watch = Watch()

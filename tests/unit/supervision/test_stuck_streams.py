@@ -162,8 +162,8 @@ def test_a_stream_that_is_stuck_again_and_again_is_given_up_by_the_same_bound(st
 
 def test_neither_a_start_nor_what_gives_no_signs_nor_what_nobody_asks_is_stuck(streams: Streams) -> None:
     starting = streams.make("note()\ntime.sleep(600)", "starting")
-    silent = Program(ProgramName("flights", "silent"), (sys.executable, "-c", "import time; time.sleep(600)"))
-    silent = Program(silent.name, silent.command, stuck_after_s=STUCK_AFTER_S)
+    words = (sys.executable, "-c", "import time; time.sleep(600)")
+    silent = Program(ProgramName("flights", "silent"), words, stuck_after_s=STUCK_AFTER_S)
     not_asked = streams.make(UNASKED, "not-asked", None)
     supervised = Supervised(starting, silent, not_asked, streams.make(STILL_AT_FIRST + MOVING.format(done=1)))
     streams.wait_for_run(1, "starting")
