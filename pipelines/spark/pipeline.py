@@ -43,6 +43,8 @@ class Pipeline:
 
         With one cluster that is the pipeline itself. See `PipelineConfig.sources`.
         """
+        if not self.config.kafka.clusters:
+            return (self,)
         return tuple(replace(self, config=config) for config in self.config.sources())
 
     def table(self, layer: Layer) -> str:
