@@ -1,7 +1,7 @@
 """`python -m benchmarks.peers`: Oncelake beside other ways to deduplicate a topic, on the same records.
 
 Each peer runs on two sizes of topic; the difference is what an event costs it, without what its start costs.
-Then it is killed with `kill -9` half-way and started again, and its rows are counted.
+Then it is killed with `kill -9` when it has committed rows, and started again, and its rows are counted.
 """
 
 import json
@@ -64,8 +64,8 @@ class Measured:
         cpu_s: CPU seconds for it.
         peak_mb: the largest resident memory of all its processes.
         result: its rows of the larger topic.
-        after_kill: its rows of the smaller topic, after it was killed half-way and started again.
-        at_kill: rows that it had committed when it was killed: with none, the kill shows little.
+        after_kill: its rows of the larger topic, after it was killed and started again.
+        at_kill: rows that it had committed when it was killed; None where only its end shows them.
         has_hung: whether it had not ended so long after it was started again that it was killed once more.
     """
 
@@ -143,7 +143,7 @@ class Bench:
                 peak_mb=large["peak_mb"],
                 result=runs[-1][1],
             )
-            return self._killed(peer, small["wall_s"] / 2, measured)
+            return self._killed(name, measured)
         except Exception as error:  # noqa: BLE001 - whatever it is, the others can be measured
             return Measured(peer.label, why_not=f"{type(error).__name__}: {error}")
 
@@ -152,14 +152,14 @@ class Bench:
             cost = self._done(self._task(peer, topic, folder))
             return cost, outcome(peer, folder, self.topics[topic])
 
-    def _killed(self, peer: Peer, after_s: float, measured: Measured) -> Measured:
+    def _killed(self, name: str, measured: Measured) -> Measured:
         """Kill a peer, start it again, and return what was measured with what became of that."""
-        topic = next(iter(self.topics))
+        peer, topic = PEERS[name], next(reversed(self.topics))
         with self._place() as folder:
-            killed = self._task(peer, topic, folder, after_s)
+            killed = replace(self._task(peer, topic, folder), killed_peer=name)
             if killed.run()["exit"] != -signal.SIGKILL:
                 raise InfrastructureError(f"it has ended before it was killed: {killed.complaint()}")
-            before = outcome(peer, folder, self.topics[topic]).rows
+            before = None if peer.commits else outcome(peer, folder, self.topics[topic]).rows
             has_hung = False
             try:
                 self._done(self._task(peer, topic, folder))
@@ -177,12 +177,12 @@ class Bench:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _task(self, peer: Peer, topic: str, folder: Path, kill_after_s: float = _WITHIN_S) -> Task:
+    def _task(self, peer: Peer, topic: str, folder: Path) -> Task:
         order = Order(
             self.servers, topic, str(folder), folder.name, self.cores, self.batch_records, jars_of(peer)
         )
         log = str(self.folder / f"{peer.program}.log")
-        return Task(str(python_of(peer)), peer.program, asdict(order), variables_of(peer), log, kill_after_s)
+        return Task(str(python_of(peer)), peer.program, asdict(order), variables_of(peer), log, _WITHIN_S)
 
     def _done(self, task: Task) -> dict[str, Any]:
         found = task.run()

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,7 @@ class Peer:
         environment: the name of its requirements, and of its virtual environment; None: Oncelake's own.
         jars: the configuration of `ivy.xml`; `spark` stands for Oncelake's jars.
         needs_hadoop: whether the jars of Hadoop's client that come with Spark must be on its class path.
+        commits: returns files that are there once it has committed rows, where `files` has them at the end.
     """
 
     label: str
@@ -26,6 +28,13 @@ class Peer:
     environment: str | None = None
     jars: str | None = None
     needs_hadoop: bool = False
+    commits: Callable[[Path], Sequence[Path]] | None = None
+
+    def has_committed(self, folder: Path) -> bool:
+        """Return whether there are committed rows; files that are just being written do not count."""
+        with suppress(OSError, ValueError):
+            return bool((self.commits or self.files)(folder))
+        return False
 
 
 def delta_files(table: Path) -> list[Path]:
@@ -59,7 +68,14 @@ PEERS: Final[dict[str, Peer]] = {
     "flink": Peer(
         "Flink SQL", "flink", lambda at: visible_files(at / "table"), "flink", "flink", needs_hadoop=True
     ),
-    "hudi": Peer("Hudi upsert", "hudi", lambda at: visible_files(at / "newest"), "hudi", "hudi"),
+    "hudi": Peer(
+        "Hudi upsert",
+        "hudi",
+        lambda at: visible_files(at / "newest"),
+        "hudi",
+        "hudi",
+        commits=lambda at: [*at.glob("table/.hoodie/timeline/*.commit")],
+    ),
     "quix": Peer("Quix Streams, delta-rs", "quix", lambda at: delta_files(at / "table"), "quix"),
     "limit": Peer("librdkafka, polars, delta-rs", "limit", lambda at: delta_files(at / "table"), "limit"),
 }

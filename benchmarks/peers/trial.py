@@ -10,6 +10,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,10 +22,11 @@ import pyarrow.dataset as ds
 
 from benchmarks.events import Truth
 from benchmarks.meter import Meter
-from benchmarks.peers.catalogue import Peer
+from benchmarks.peers.catalogue import PEERS, Peer
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _LEFT_WITHIN_S: Final = 30.0
+_LOOK_S: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Task:
         variables: its environment.
         log: where its output goes.
         kill_after_s: seconds after which it is killed with SIGKILL, if it has not ended.
+        killed_peer: the peer that is killed as soon as it has committed rows; empty for none.
     """
 
     python: str
@@ -69,6 +72,7 @@ class Task:
     variables: dict[str, str]
     log: str
     kill_after_s: float
+    killed_peer: str = ""
 
     def run(self) -> dict[str, Any]:
         """Run it in a process of its own, so that nothing else is metered; return `cost` and `exit`."""
@@ -128,16 +132,42 @@ def _main() -> None:
             env=task["variables"],
             start_new_session=True,
         )
-        try:
-            process.communicate(json.dumps(task["order"]) + "\n", timeout=task["kill_after_s"])
-        except subprocess.TimeoutExpired:
+        if process.stdin:
+            with suppress(BrokenPipeError), process.stdin as told:
+                told.write(json.dumps(task["order"]) + "\n")
+        if is_due(process, task):
             _kill(process.pid)
-            process.wait()
+        process.wait()
         _reap()
     # What a process took last is not seen by looking at it from time to time, and Java may take much then.
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     cost = replace(meter.cost(), cpu_s=used.ru_utime + used.ru_stime)
     print(json.dumps({"cost": asdict(cost), "exit": process.returncode}), flush=True)
+
+
+def is_due(process: "subprocess.Popen[str]", task: dict[str, Any]) -> bool:
+    """Wait until a program has ended, or is to be killed.
+
+    Args:
+        process: of the program.
+        task: as `Task` has it.
+
+    Returns:
+        Whether it is to be killed.
+    """
+    if not task["killed_peer"]:
+        try:
+            process.wait(task["kill_after_s"])
+        except subprocess.TimeoutExpired:
+            return True
+        return False
+    peer, folder = PEERS[task["killed_peer"]], Path(task["order"]["folder"])
+    deadline = time.monotonic() + task["kill_after_s"]
+    while process.poll() is None:
+        if peer.has_committed(folder) or time.monotonic() > deadline:
+            return True
+        time.sleep(_LOOK_S)
+    return False
 
 
 def _adopt_orphans() -> None:

@@ -1,6 +1,8 @@
 """What is told of peers, and how their rows are counted."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 from benchmarks.events import Truth
 from benchmarks.peers.__main__ import Measured
 from benchmarks.peers.catalogue import PEERS, Peer, delta_files, visible_files
-from benchmarks.peers.trial import Outcome, outcome
+from benchmarks.peers.trial import Outcome, is_due, outcome
 
 TRUTH = Truth(records=6, unique=4, duplicates=1, broken=1, value_bytes=600)
 HERE = Path("benchmarks/peers")
@@ -61,6 +63,24 @@ def test_a_row_says_what_is_wrong_and_what_cannot_run() -> None:
     assert hung.cells()[-1] == "1 duplicates, 1 missing, but did not end within 600 s (3 rows before)"
     assert Measured("B", why_not="no such package").cells()[:2] == ["B", "cannot run here: no such package"]
     assert len(Measured("B", why_not="no").cells()) == len(measured.cells())
+
+
+def test_a_program_is_killed_when_it_has_committed_rows_and_not_before(tmp_path: Path) -> None:
+    def is_killed(words: str, within_s: float) -> bool:
+        task = {"killed_peer": "limit", "kill_after_s": within_s, "order": {"folder": str(tmp_path)}}
+        with subprocess.Popen([sys.executable, "-c", words], text=True) as process:
+            due = is_due(process, task)
+            process.kill()
+        return due
+
+    assert not is_killed("pass", 60.0)
+    assert is_killed("import time; time.sleep(100)", 0.3)
+    log = tmp_path / "table/_delta_log"
+    log.mkdir(parents=True)
+    (log / "0.json").write_text('{"add": {"path": "being wri')
+    assert not PEERS["limit"].has_committed(tmp_path)
+    (log / "0.json").write_text('{"add": {"path": "a"}}')
+    assert is_killed("import time; time.sleep(100)", 60.0)
 
 
 @pytest.mark.parametrize("name", PEERS)
