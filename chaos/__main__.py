@@ -8,7 +8,7 @@ import click
 
 from chaos.planted import OUTSIDE, PATCHED
 from chaos.run import Plan, play
-from chaos.schedule import OF_EXECUTORS, RANDOM, Kind, schedule
+from chaos.schedule import OF_EXECUTORS, RANDOM, Kind, schedule, with_upgrade
 from demo.cast import ROOT
 from pipelines.errors import OncelakeError
 from pipelines.runtime.processes import graceful_shutdown
@@ -39,6 +39,13 @@ _RATE: Final = 40.0
     help="How many processes run the tasks of each job; they are killed and stopped, too. 0: its JVM does.",
 )
 @click.option(
+    "--upgrade-from",
+    "upgraded_from",
+    default="",
+    metavar="COMMIT",
+    help="Begin with the code of an earlier commit, and upgrade in the middle of the run.",
+)
+@click.option(
     "--fault", "faults", multiple=True, type=click.Choice([kind.name for kind in (*RANDOM, *OF_EXECUTORS)])
 )
 @click.option("--quiet", is_flag=True, help="No faults but nightly runs and maintain.")
@@ -58,6 +65,7 @@ def chaos(  # noqa: PLR0913, PLR0917 - options of a command
     pipelines: int,
     named: tuple[str, ...],
     executors: int,
+    upgraded_from: str,
     faults: tuple[str, ...],
     quiet: bool,
     plant: str | None,
@@ -76,6 +84,8 @@ def chaos(  # noqa: PLR0913, PLR0917 - options of a command
     every = (*RANDOM, *OF_EXECUTORS) if executors else RANDOM
     kinds = () if quiet else tuple(Kind[name] for name in faults) or every
     planned = schedule(seed, minutes * 60, names, kinds)
+    if upgraded_from:
+        planned = with_upgrade(planned, minutes * 60)
     for fault in planned:
         click.echo(fault)
     if show:
@@ -89,6 +99,7 @@ def chaos(  # noqa: PLR0913, PLR0917 - options of a command
         patch=plant if plant in PATCHED else None,
         outside=OUTSIDE if plant == _OUTSIDE else (),
         executors=executors,
+        upgraded_from=upgraded_from,
     )
     try:
         with graceful_shutdown():

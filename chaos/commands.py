@@ -8,6 +8,7 @@ from typing import Final
 from chaos.desk import Desk
 from chaos.jobs import CHAOS, Job
 from chaos.registry import Registry
+from chaos.releases import Release
 from chaos.traffic import DAYS
 from chaos.values import JSON, WITH_SCHEMAS, AvroValues, Values
 from testbed.short_lived_settings import BRIEF_SPARK
@@ -28,6 +29,7 @@ class Site:
         registry: the schema registry; None without one.
         desk: runs what an operator calls; None if each command is a process of its own.
         settings: of all jobs, as `--set` takes them.
+        release: the code that jobs run from their next start on.
         executors: how many processes run the tasks of a stream or a nightly run; 0 where its JVM does.
     """
 
@@ -38,6 +40,7 @@ class Site:
     registry: Registry | None = None
     desk: Desk | None = None
     settings: Sequence[str] = BRIEF_SPARK
+    release: Release = field(default_factory=Release)
     executors: int = 0
 
     @property
@@ -96,7 +99,7 @@ class Site:
         words = [*command.split(), "--pipeline", pipeline]
         words += ["--conf-dir", str(CHAOS / "conf"), "--contracts-dir", str(CHAOS / "contracts")]
         words += [word for setting in settings for word in ("--set", setting)]
-        return Job(name, [*words, *options], self.logs, self.entry, self.environment)
+        return Job(name, [*words, *options], self.logs, self.entry, self.environment, self.release)
 
     def errand(self, name: str, pipeline: str, command: str, *options: str) -> Job:
         """Return a command as an operator calls it, not started; the arguments are those of `job`."""

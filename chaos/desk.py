@@ -7,11 +7,12 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from chaos.jobs import ENVIRONMENT
+from chaos.releases import Release
 from pipelines.errors import InfrastructureError
 from testbed.waiting import wait_until
 
@@ -26,10 +27,12 @@ class Desk:
     Attributes:
         served: what Python runs to serve.
         folder: where its socket and its log are.
+        release: the code that it runs from its next start on.
     """
 
     served: Sequence[str]
     folder: Path
+    release: Release = field(default_factory=Release)
     _process: "subprocess.Popen[bytes] | None" = None
 
     @property
@@ -56,7 +59,7 @@ class Desk:
                 stdout=said,
                 stderr=said,
                 start_new_session=True,
-                env=ENVIRONMENT,
+                env={**ENVIRONMENT, "PYTHONPATH": self.release.python_path},
             )
         wait_until(
             lambda: process.poll() is not None or self._socket.exists(), "commands can be run", _WITHIN_S
@@ -78,15 +81,16 @@ class Desk:
 
 
 @contextmanager
-def open_desk(served: Sequence[str]) -> Iterator[Desk]:
+def open_desk(served: Sequence[str], release: Release | None = None) -> Iterator[Desk]:
     """Run commands in one process for the length of a block.
 
     Args:
         served: what Python runs to serve, before `serve SOCKET`.
+        release: the code that it runs; None for that of this checkout.
     """
     # The path of a socket has a hundred characters at most.
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
-        desk = Desk(served, Path(folder))
+        desk = Desk(served, Path(folder), release or Release())
         desk.open()
         try:
             yield desk

@@ -22,6 +22,7 @@ from chaos.reading import output_topic
 from chaos.schedule import QUERIES, Kind
 from chaos.state_faults import RestoreCheckpoint, RestoreTable, SecondCopy, Tear, TearCommit
 from chaos.supervisor import names_of
+from chaos.upgrade import Upgrade
 from chaos.world import World
 from pipelines.errors import InfrastructureError
 from testbed.waiting import wait_until
@@ -413,6 +414,8 @@ class StartJob(Effect):
         job = jobs[self.fault.target]
         if job.is_running:
             self.settle("not started: the one before runs still")
+        elif job.name in self.world.supervisor.held:
+            self.settle("not started: the code is being upgraded")
         else:
             job.start(*(("--to", self.fault.detail) if self.fault.detail else ()))
             self.settle("started")
@@ -454,4 +457,5 @@ EFFECTS: Final[Mapping[Kind, Callable[[World, Injected], Effect]]] = {
     Kind.SKEW_CLOCK: SkewClock,
     Kind.NIGHTLY: StartJob,
     Kind.MAINTAIN: StartJob,
+    Kind.UPGRADE: Upgrade,
 }

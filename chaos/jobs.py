@@ -14,12 +14,13 @@ from typing import Any, Final
 
 import psutil
 
+from chaos.releases import Release
 from demo.cast import ROOT
 from testbed.short_lived_settings import BRIEF_JAVA
 
 CHAOS: Final = ROOT / "chaos"
-ENVIRONMENT: Final = {**os.environ, "JDK_JAVA_OPTIONS": BRIEF_JAVA, "PYTHONPATH": str(ROOT)}
-"""Of processes that run jobs."""
+ENVIRONMENT: Final = {**os.environ, "JDK_JAVA_OPTIONS": BRIEF_JAVA}
+"""Of processes that run jobs, beside the path of their release."""
 
 
 def planted_environment(name: str) -> dict[str, str]:
@@ -42,6 +43,7 @@ class Job:
         logs: where each of its runs has its standard output and error.
         entry: what Python runs as `oncelake`.
         environment: additions to `ENVIRONMENT`.
+        release: the code that it runs from its next start on.
         started: when its last run began, by the monotonic clock.
     """
 
@@ -50,6 +52,7 @@ class Job:
     logs: Path
     entry: Sequence[str] = ("-m", "pipelines.cli")
     environment: Mapping[str, str] = field(default_factory=dict)
+    release: Release = field(default_factory=Release)
     started: float = 0.0
     _process: "subprocess.Popen[bytes] | None" = None
     _runs: int = 0
@@ -64,12 +67,12 @@ class Job:
         with self._files["out"].open("wb") as out, self._files["log"].open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, *self.entry, *self.words, *more, "--log-format", "json"],
-                cwd=ROOT,
+                cwd=self.release.root,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=log,
                 start_new_session=True,
-                env={**ENVIRONMENT, **self.environment},
+                env={**ENVIRONMENT, "PYTHONPATH": self.release.python_path, **self.environment},
             )
 
     @property

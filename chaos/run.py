@@ -24,6 +24,7 @@ from chaos.producers import Producers
 from chaos.proxy import Link
 from chaos.reading import LakeReader, end_offsets, lake_of, output_topic
 from chaos.registry import running_registry
+from chaos.releases import Release, earlier_release
 from chaos.report import Report, commit_of_now
 from chaos.resources import SHORTEST_S, Sampler, growing, unsampled
 from chaos.runbook import Runbook, lacks_permission
@@ -65,6 +66,7 @@ class Plan:
         patch: a fault planted in the jobs, see `chaos.planted.PATCHED`; None for none.
         outside: faults planted from outside when all is judged, each judged for itself.
         executors: how many each stream and nightly run has; 0 where its JVM runs its tasks.
+        upgraded_from: the commit whose code jobs run until their upgrade; empty for that of this checkout.
         is_soak: whether jobs have the settings of production, and what streams hold is sampled.
     """
 
@@ -76,6 +78,7 @@ class Plan:
     patch: str | None = None
     outside: Sequence[Outside] = ()
     executors: int = 0
+    upgraded_from: str = ""
     is_soak: bool = False
 
 
@@ -90,7 +93,7 @@ def play(plan: Plan, folder: Path) -> Report:
         What came of it.
 
     Raises:
-        ConfigError: there is something else in the folder.
+        ConfigError: there is something else in the folder, or no such commit.
     """
     _claim(folder)
     commit = commit_of_now()
@@ -150,7 +153,8 @@ def _claim(folder: Path) -> None:
 
 def _site(plan: Plan, folder: Path, cluster: Cluster, stack: ExitStack) -> Site:
     """Return where the pipelines are; the registry and the desk that they need run until the stack ends."""
-    site = Site(folder, cluster.servers, executors=plan.executors)
+    release = earlier_release(plan.upgraded_from, folder / "before") if plan.upgraded_from else Release()
+    site = Site(folder, cluster.servers, release=release, executors=plan.executors)
     if set(plan.pipelines) & set(WITH_SCHEMAS):
         site = replace(site, registry=stack.enter_context(running_registry()))
     if plan.is_soak:
@@ -160,7 +164,7 @@ def _site(plan: Plan, folder: Path, cluster: Cluster, stack: ExitStack) -> Site:
         entry = ("-m", "chaos.planted_job", plan.patch)
         site = replace(site, entry=entry, environment=planted_environment(plan.patch))
         return replace(site, desk=stack.enter_context(open_desk(entry)))
-    return replace(site, desk=stack.enter_context(open_desk(("-P", PROGRAM))))
+    return replace(site, desk=stack.enter_context(open_desk(("-P", PROGRAM), release)))
 
 
 def _producers(world: World, plan: Plan) -> dict[str, Producers]:

@@ -85,6 +85,10 @@ class Runbook:
         self._note_end(pipeline)
         self._command(pipeline, "publish", set(), "--from", first, "--to", last, "--again")
 
+    def finish_publishing(self, pipeline: str) -> None:
+        """Publish what there is, with no micro-batch left unfinished, as before an upgrade."""
+        self._command(pipeline, "publish_stream", set(), "--once")
+
     def _make_anew(self, pipeline: str, query: str) -> None:
         done = {query}
         self._command(pipeline, "checkpoint reset", done, "--query", query)

@@ -45,6 +45,7 @@ class Kind(StrEnum):
     SKEW_CLOCK = "clock of a producer wrong"
     NIGHTLY = "nightly run"
     MAINTAIN = "maintain"
+    UPGRADE = "upgrade of the code"
 
 
 OF_BROKERS: Final = frozenset(
@@ -71,7 +72,8 @@ OUTSIDE: Final = OF_BROKERS | OF_NETWORK | OF_ALL_JOBS | {Kind.DELAY_NETWORK, Ki
 """Not all the time: while they last, and somewhat longer, a job may fail without a reason of its own."""
 OF_EXECUTORS: Final = (Kind.KILL_EXECUTOR, Kind.PAUSE_EXECUTOR)
 """Only where jobs have executors."""
-RANDOM: Final = tuple(kind for kind in Kind if kind not in {Kind.NIGHTLY, Kind.MAINTAIN, *OF_EXECUTORS})
+_PLANNED: Final = (Kind.NIGHTLY, Kind.MAINTAIN, Kind.UPGRADE)
+RANDOM: Final = tuple(kind for kind in Kind if kind not in {*_PLANNED, *OF_EXECUTORS})
 
 _AT_ONCE: Final = frozenset(
     {Kind.KILL_DRIVER, Kind.KILL_JVM, Kind.KILL_EXECUTOR, Kind.TEAR, Kind.TEAR_COMMIT}
@@ -113,6 +115,8 @@ _DISTURBED_S: Final = 105.0
 _NIGHTS_S: Final = 60.0
 _COMBINED: Final = 0.25
 _FIRST_DAY_SHARE: Final = 0.6
+_UPGRADE_SHARE: Final = 0.4
+_UPGRADE_S: Final = 120
 
 
 @dataclass(frozen=True)
@@ -164,6 +168,22 @@ def schedule(
         ]
     faults += [Fault(round(seconds * 0.6, 1), Kind.MAINTAIN, pipeline) for pipeline in pipelines]
     return sorted((fault for fault in faults if fault.at_s < seconds), key=lambda fault: fault.at_s)
+
+
+def with_upgrade(faults: Sequence[Fault], seconds: float) -> list[Fault]:
+    """Add the upgrade of the code, in the middle of a run.
+
+    Args:
+        faults: the schedule.
+        seconds: how long faults happen.
+    """
+    upgrade = Fault(
+        round(seconds * _UPGRADE_SHARE, 1),
+        Kind.UPGRADE,
+        "all",
+        max(round(seconds * _UPGRADE_SHARE), _UPGRADE_S),
+    )
+    return sorted([*faults, upgrade], key=lambda fault: fault.at_s)
 
 
 def _at_random(

@@ -53,7 +53,7 @@ class Supervisor:
         journal: what happened.
         is_quiet: whether cluster, network and disk are whole now.
         explained: refusals that a fault explains, by the name of the stream.
-        held: streams that are not to be started now: somebody works on their files.
+        held: jobs that are not to be started now: somebody works on their files, or changes their code.
         again_s: the pause before a stream that failed is started again, in seconds.
         refused_s: the same for one that was refused.
     """
