@@ -11,6 +11,7 @@ from typing import Final
 from chaos.commands import Site
 from chaos.journal import Journal
 
+_PUBLISHING: Final = "publish_stream"
 _COMMAND_S: Final = 180.0
 _TRIES_S: Final = 240.0
 _PAUSE_S: Final = 5.0
@@ -87,7 +88,7 @@ class Runbook:
 
     def finish_publishing(self, pipeline: str) -> None:
         """Publish what there is, with no micro-batch left unfinished, as before an upgrade."""
-        self._command(pipeline, "publish_stream", set(), "--once")
+        self._command(pipeline, _PUBLISHING, set(), "--once")
 
     def _make_anew(self, pipeline: str, query: str) -> None:
         done = {query}
@@ -126,7 +127,7 @@ class Runbook:
             pipeline: the pipeline.
             command: the command.
             done: the queries whose checkpoints were reset; one that the command tells to reset is added, and
-                what it says is damaged and was moved aside.
+                what it says is damaged and was moved aside, and a stream that was begun again.
             options: of the command.
         """
         deadline = time.monotonic() + _TRIES_S
@@ -150,6 +151,9 @@ class Runbook:
                 # Of another table or checkpoint than the command is about.
                 done.add(str(damaged))
                 self._move_aside(damaged)
+            elif code == 4 and command == _PUBLISHING and command not in done:
+                done.add(command)
+                self._begin_publishing(pipeline)
             elif (code != 1 and not (code == 2 and lacks_permission(error))) or time.monotonic() > deadline:
                 self.journal.violate("the commands of the runbook lead back", f"{job.name}: {code}: {error}")
                 return

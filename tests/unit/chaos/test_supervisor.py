@@ -150,6 +150,15 @@ def test_a_repair_that_names_another_checkpoint_resets_that_one_too(jobs: SmallJ
     assert jobs.rules() == {"the commands of the runbook lead back"}
 
 
+def test_publishing_that_is_refused_as_it_finishes_is_begun_again(jobs: SmallJobs) -> None:
+    jobs.tell("publish_stream --once", 4, "found version 4, expected 5 or later")
+    jobs.supervisor.runbook.finish_publishing("north")
+    assert jobs.calls() == ["publish_stream --once", "publish reset", "publish_stream --once"]
+    assert jobs.supervisor.runbook.sent_again == {"north": [{0: 7}]}
+    # It was refused once more.
+    assert jobs.rules() == {"the commands of the runbook lead back"}
+
+
 def test_what_a_message_tells_to_do_is_read_from_it(tmp_path: Path) -> None:
     assert reset_in(REFUSED) == "speed"
     assert reset_in("no such command") is None
