@@ -83,16 +83,15 @@ def chaos(  # noqa: PLR0913, PLR0917 - options of a command
         raise click.UsageError("a fault of executors needs some: add --executors 2")
     every = (*RANDOM, *OF_EXECUTORS) if executors else RANDOM
     kinds = () if quiet else tuple(Kind[name] for name in faults) or every
-    planned = schedule(seed, minutes * 60, names, kinds)
-    if upgraded_from:
-        planned = with_upgrade(planned, minutes * 60)
-    for fault in planned:
-        click.echo(fault)
+    seconds = minutes * 60
+    planned = schedule(seed, seconds, names, kinds)
+    planned = with_upgrade(planned, seconds) if upgraded_from else planned
+    click.echo("\n".join(map(str, planned)))
     if show:
         return
     plan = Plan(
         seed,
-        minutes * 60,
+        seconds,
         _RATE,
         names,
         planned,
