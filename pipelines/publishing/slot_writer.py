@@ -210,8 +210,8 @@ def publish_slot(slot: int, batches: Iterator[pa.RecordBatch], task: SlotTask) -
             refuse_other_rows(slot, taken.mark, content, task.otherwise)
         return SlotResult(slot, content.rows, was_done=True)
     reach(Point.SLOT_TAKEN)
-    taken.begin(task.done)
     try:
+        taken.begin(task.done)
         _produce(counter.counted(batches), taken.producer, task.topic)
         content = counter.content
         taken.finish(replace(task.done, written=Written(content.rows, content.digest, task.rules)))

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from random import Random
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from pipelines.publishing.progress_check import RunStart, start_run
 from pipelines.publishing.slot_writer import SlotTask
-from pipelines.publishing.slots import ProgressError, SlotProducer, SlotProgress
+from pipelines.publishing.slots import ProgressError, SlotProducer, SlotProgress, transactional_id
+from simulation.kafka import ModelCluster, kafka_refusal
 from simulation.kernel import Process
 from simulation.publishing import ModelConnection, ModelRows, ModelSink, ModelStart, PublishingWorld, publish
 from simulation.schedules import Replay
@@ -75,3 +76,27 @@ def test_a_run_with_more_slots_that_begins_meanwhile_is_shut_out_of_all(world: P
         with pytest.raises((ProgressError, KafkaException)):
             before.publish(slot, done(was[0]))
     assert world.published() == {0: 1, 1: 1}
+
+
+def test_a_slot_whose_transaction_cannot_begin_leaves_none_open(world: PublishingWorld) -> None:
+    """Else readers of its progress wait until the transaction has timed out."""
+
+    class Refusing(ModelCluster):
+        """The group can be written to until the run has begun."""
+
+        has_begun = False
+
+        def commit_offsets(
+            self, transactional_id: str, epoch: int, offsets: Mapping[int, tuple[int, str]]
+        ) -> None:
+            if self.has_begun:
+                raise kafka_refusal(KafkaError.GROUP_AUTHORIZATION_FAILED)
+            super().commit_offsets(transactional_id, epoch, offsets)
+
+    world.cluster = cluster = Refusing(world.kernel)
+    driver = Driver(world, "driver", 1)
+    start = driver.start()
+    cluster.has_begun = True
+    with pytest.raises(KafkaException):
+        driver.publish(0, done(start))
+    assert cluster.ids[transactional_id(driver.connection.name, 0)].state == "aborted"
