@@ -63,7 +63,7 @@ class Chunk:
         values: the JSON of each; of a broken one, its first half.
         partitions: the Kafka partition of each: all records of a meter are in one.
         sent_ms: the Kafka timestamp of each, in milliseconds since the epoch, rising.
-        fresh: how many are neither broken nor repeat an earlier record.
+        is_fresh: of each, whether it is neither broken nor repeats an earlier record.
         broken: how many are cut off.
     """
 
@@ -71,8 +71,13 @@ class Chunk:
     values: list[bytes]
     partitions: list[int]
     sent_ms: list[int]
-    fresh: int
+    is_fresh: list[bool]
     broken: int
+
+    @property
+    def fresh(self) -> int:
+        """How many are neither broken nor repeat an earlier record."""
+        return sum(self.is_fresh)
 
 
 def chunks(records: int, seed: int) -> Iterator[Chunk]:
@@ -103,7 +108,7 @@ def chunks(records: int, seed: int) -> Iterator[Chunk]:
             values,
             (device % PARTITIONS).tolist(),
             (_FIRST_SENT_MS + number * _SPAN_MS // records).tolist(),
-            fresh=int(np.count_nonzero(~again & ~broken)),
+            is_fresh=(~again & ~broken).tolist(),
             broken=int(np.count_nonzero(broken)),
         )
 

@@ -153,12 +153,31 @@ def delays(table: Path, after_ms: int) -> Seconds:
     return np.concatenate(found)
 
 
-class Sender:
-    """Sends generated events to a topic, now.
+class Feed:
+    """Hands out generated records, in pieces of any size.
 
     Attributes:
-        rows: how many rows the speed layer will have of what was sent.
+        rows: how many rows the speed layer will have of what was handed out.
     """
+
+    def __init__(self, records: int, seed: int) -> None:
+        self._chunks = chunks(records, seed)
+        self._chunk = next(self._chunks)
+        self._place = 0
+        self.rows = 0
+
+    def take(self, most: int) -> tuple[Chunk, range]:
+        """Return the next records, at most so many: a chunk, and the places of these in it."""
+        if self._place == len(self._chunk.values):
+            self._chunk, self._place = next(self._chunks), 0
+        places = range(self._place, min(self._place + most, len(self._chunk.values)))
+        self._place = places.stop
+        self.rows += sum(self._chunk.is_fresh[places.start : places.stop])
+        return self._chunk, places
+
+
+class Sender:
+    """Sends generated events to a topic, now."""
 
     def __init__(self, streams: Streams, records: int, seed: int) -> None:
         self._producer = Producer(
@@ -170,43 +189,40 @@ class Sender:
             }
         )
         self._topic = streams.topic
-        self._chunks = chunks(records, seed)
-        self.rows = 0
+        self._feed = Feed(records, seed)
+
+    @property
+    def rows(self) -> int:
+        """How many rows the speed layer will have of what was sent."""
+        return self._feed.rows
 
     def flood(self, records: int) -> None:
-        """Send so many records at once, in whole chunks."""
+        """Send so many records at once."""
         sent = 0
         while sent < records:
-            chunk = next(self._chunks)
             # What waits to be sent has its limit, which is an error for whoever sends still more.
             while len(self._producer) > _WAITING:
                 self._producer.poll(0.1)
-            self._send(chunk, 0, len(chunk.values))
-            sent += len(chunk.values)
-            self.rows += chunk.fresh
+            sent += self._send(records - sent)
         self._producer.flush(_WITHIN_S)
 
     def pace(self, records: int, per_second: float) -> None:
-        """Send so many records at a rate, in whole chunks."""
+        """Send so many records at a rate."""
         began, sent = time.monotonic(), 0
         while sent < records:
-            chunk = next(self._chunks)
-            first = 0
-            while first < len(chunk.values):
-                time.sleep(max(0.0, began + (sent + first) / per_second - time.monotonic()))
-                last = min(first + max(int(per_second / _TICKS_PER_S), 1), len(chunk.values))
-                self._send(chunk, first, last)
-                self._producer.poll(0)
-                first = last
-            sent += len(chunk.values)
-            self.rows += chunk.fresh
+            time.sleep(max(0.0, began + sent / per_second - time.monotonic()))
+            sent += self._send(min(max(int(per_second / _TICKS_PER_S), 1), records - sent))
+            self._producer.poll(0)
         self._producer.flush(_WITHIN_S)
 
-    def _send(self, chunk: Chunk, first: int, last: int) -> None:
-        for place in range(first, last):
+    def _send(self, most: int) -> int:
+        """Send the next records, at most so many; return how many they were."""
+        chunk, places = self._feed.take(most)
+        for place in places:
             self._producer.produce(
                 self._topic, chunk.values[place], chunk.keys[place], partition=chunk.partitions[place]
             )
+        return len(places)
 
 
 @click.command("latency")

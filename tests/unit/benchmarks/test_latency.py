@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.latency import commits, delays
+from benchmarks.latency import Feed, commits, delays
 
 
 def commit(table: Path, version: int, at_ms: int, *sent_ms: int) -> None:
@@ -37,3 +37,14 @@ def test_a_row_is_as_late_as_the_commit_that_made_it_visible(tmp_path: Path) -> 
 def test_a_table_that_is_not_there_yet_has_no_commits(tmp_path: Path) -> None:
     assert commits(tmp_path / "none") == []
     assert len(delays(tmp_path / "none", 0)) == 0
+
+
+def test_as_many_records_are_handed_out_as_are_asked_for_across_chunks() -> None:
+    feed, sequences, pieces = Feed(100_500, 1), set[int](), []
+    for most in (70_000, 50_000, 20_000):
+        chunk, places = feed.take(most)
+        pieces.append((places.start, places.stop))
+        whole = (chunk.values[place] for place in places if chunk.values[place].endswith(b"}"))
+        sequences.update(json.loads(value)["sequence"] for value in whole)
+        assert feed.rows == len(sequences)
+    assert pieces == [(0, 70_000), (70_000, 100_000), (0, 500)]
