@@ -155,7 +155,10 @@ def _show_load(console: Console, costs: dict[str, Cost], load: Load, prices: tup
 )
 @click.option("--keys", default=1e10, show_default=True, help="Dedup keys in the state at once.")
 @click.option(
-    "--key-bytes", type=float, required=True, help="State for each key: disk MB of benchmarks.state."
+    "--key-bytes",
+    type=float,
+    required=True,
+    help="State for each key: disk MB of benchmarks.state, times a million, divided by its keys.",
 )
 @click.option(
     "--stored-bytes",

@@ -116,17 +116,17 @@ def built_at(work: Work) -> float:
 
 
 def scan(work: Work) -> None:
-    """Bronze is read and its bytes are dropped: what decoding is held against."""
+    """Read bronze and drop its bytes: what decoding is held against."""
     _drop(decoding.read_bytes(work.pipeline))
 
 
 def decode_json(work: Work) -> None:
-    """Bronze is decoded, and the events are dropped."""
+    """Decode bronze, and drop the events."""
     _drop(decoding.from_json(work.pipeline))
 
 
 def decode_avro(work: Work) -> None:
-    """Check that the same events in Avro are decoded and dropped."""
+    """Decode the same events from Avro, and drop them."""
     _drop(decoding.from_avro(work.pipeline))
 
 

@@ -30,7 +30,7 @@ def _of(work: Work, name: str) -> str:
 
 
 def make_topics(work: Work) -> None:
-    """Two empty topics, with as many partitions as the topic that is read, on a cluster with transactions."""
+    """Make three empty topics, partitioned as the topic that is read, on a cluster with transactions."""
     client = AdminClient({"bootstrap.servers": work.pipeline.config.kafka.bootstrap_servers})
     known = client.list_topics(timeout=30).topics
     topics = [_of(work, name) for name in (_BY_SPARK, _BY_ROWS, _BY_US)]
@@ -45,7 +45,7 @@ def make_topics(work: Work) -> None:
 
 
 def send_by_spark(work: Work) -> None:
-    """As many would: the same messages, with Spark's sink and its defaults but for compression."""
+    """Send the messages as many would: by Spark's sink, with its defaults but for compression."""
     rows = _messages(work, work.pipeline.spark.readStream)
     writer = rows.writeStream.format("kafka").option("topic", _of(work, _BY_SPARK)).trigger(availableNow=True)
     writer = writer.option("kafka.bootstrap.servers", work.pipeline.config.kafka.bootstrap_servers)
@@ -65,7 +65,7 @@ def _messages(work: Work, reader: DataFrameReader | DataStreamReader) -> DataFra
 
 
 def send_by_rows(work: Work) -> None:
-    """Return same messages by `rdd.foreachPartition`, with a producer for each task and no transactions."""
+    """Send the same messages by `rdd.foreachPartition`, with a producer for each task and no transactions."""
     rows = _messages(work, work.pipeline.spark.read)
     rows.rdd.foreachPartition(
         partial(_send, work.pipeline.config.kafka.bootstrap_servers, _of(work, _BY_ROWS))
@@ -95,17 +95,17 @@ def publish_once(work: Work) -> None:
 
 
 def check_sent(work: Work) -> None:
-    """Spark's sink has sent each event."""
+    """Check that Spark's sink has sent each event."""
     _check(work, _of(work, _BY_SPARK))
 
 
 def check_sent_by_rows(work: Work) -> None:
-    """Return tasks have."""
+    """Check that the tasks have sent each event."""
     _check(work, _of(work, _BY_ROWS))
 
 
 def check_published(work: Work) -> None:
-    """We have."""
+    """Check that we have published each event."""
     _check(work, _of(work, _BY_US))
 
 
