@@ -3,9 +3,11 @@
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.errors import SparkRuntimeException
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, StructField, StructType
 
@@ -191,3 +193,14 @@ def test_a_zone_that_java_does_not_know_is_refused(lake: Lake, zone: str) -> Non
     check_zone(lake.spark, lake.contract)
     with pytest.raises(ContractError, match=rf"dayTimeZone: expected a time zone that Java .* '{zone}'"):
         check_zone(lake.spark, replace(lake.contract, day_time_zone=zone))
+
+
+def test_what_fails_on_the_larger_stack_fails_the_task(spark: SparkSession) -> None:
+    """Null would count as a condition that is kept."""
+    jvm: Any = spark.sparkContext._jvm
+    # The pattern takes more stack than a task has; what comes of it is an error.
+    failing = F.expr("raise_error(regexp_replace(text, '(a|b)*', 'wrong'))")
+    tried = Column(jvm.oncelake.decode.DeepTry.of(failing._jc))
+    text = spark.range(1).selectExpr("concat(repeat('ab', 20000), id) AS text")
+    with pytest.raises(SparkRuntimeException, match="wrong"):
+        text.select(tried).collect()

@@ -1,6 +1,7 @@
 package oncelake.decode;
 
-import java.util.concurrent.atomic.AtomicReference;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.FutureTask;
 import java.util.function.Supplier;
 
 /**
@@ -29,25 +30,25 @@ final class DeepStack {
   }
 
   private static <T> T computeApart(Supplier<T> value, T otherwise) {
-    AtomicReference<T> computed = new AtomicReference<>(otherwise);
-    Runnable compute =
-        () -> {
-          try {
-            computed.set(value.get());
-          } catch (StackOverflowError tooDeep) {
-            computed.set(otherwise);
-          }
-        };
-    Thread apart = new Thread(null, compute, "oncelake-deep", STACK_BYTES);
+    FutureTask<T> computed = new FutureTask<>(value::get);
+    Thread apart = new Thread(null, computed, "oncelake-deep", STACK_BYTES);
     apart.setDaemon(true);
     apart.start();
     try {
-      apart.join();
+      return computed.get();
+    } catch (ExecutionException failed) {
+      if (failed.getCause() instanceof StackOverflowError) {
+        return otherwise;
+      }
+      // No value: the task fails by it, as it would have by the same on its own stack.
+      if (failed.getCause() instanceof Error error) {
+        throw error;
+      }
+      throw failed.getCause() instanceof RuntimeException error ? error : new IllegalStateException(failed);
     } catch (InterruptedException ended) {
       // The task was ended; its rows count for nothing.
       Thread.currentThread().interrupt();
       throw new IllegalStateException("the task was ended while a pattern was looked for", ended);
     }
-    return computed.get();
   }
 }
