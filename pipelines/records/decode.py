@@ -39,7 +39,7 @@ _LENIENT: Final = {"spark.sql.ansi.enabled": "false", "spark.sql.legacy.sizeOfNu
 _DAY_US: Final = timedelta(days=1) // timedelta(microseconds=1)
 _DECODED: Final = "_decoded"
 # All functions and operators of Spark that read a text as a regular expression, and a few others.
-_OF_EXPRESSIONS: Final = re.compile("rlike|regexp|split|str_to_map", re.IGNORECASE)
+_OF_EXPRESSIONS: Final = re.compile("like|regexp|split|str_to_map", re.IGNORECASE)
 
 
 def decode(
@@ -142,8 +142,9 @@ def with_conditions(
 def _tried(condition: Column, sql: str) -> Column:
     """Return the condition; null for a record for which it fails in any mode, as `url_decode('100%')`.
 
-    Java's regular expressions may need more stack than the thread of a task has. A condition that has one
-    is computed without code, and again on a larger stack where that is too small.
+    Java's regular expressions may need more stack than the thread of a task has, and more time than anybody
+    has. A condition that has one is computed without code: within a budget, and again on a larger stack where
+    that is too small. It is false for a record for which neither is enough.
     """
     jvm: Any = SparkContext._jvm
     expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils

@@ -104,13 +104,62 @@ def test_a_regular_expression_says_of_a_long_text_what_it_says_of_a_short_one(la
     contract = replace(lake.contract, conditions=conditions)
     check_conditions(lake.spark, contract)
     long = "a." * 20_000
-    # The last one needs more stack than is given to it, and what cannot be told counts as kept.
+    # The last one needs more stack than is given to it: what cannot be judged does not pass.
     texts = ["a.a", "a.!", f"{long}a", f"{long}!", f"{long}b", f"{long}c", "a." * 400_000 + "!"]
     decoded = decode(
         lake.envelopes([flight(tailnum=text) for text in texts]), contract, lake.config.decode.max_future
     )
     found = [row["found"] for row in decoded.orderBy("_offset").select("_error.found").collect()]
-    assert found == [None, sqls[0], None, sqls[0], sqls[1], sqls[2], None]
+    assert found == [None, sqls[0], None, sqls[0], sqls[1], sqls[2], sqls[0]]
+
+
+LIKE = "%a" * 12 + "%"
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(
+    "sql",
+    [
+        r"NOT tailnum RLIKE r'^(a+)+?$'",
+        r"NOT regexp_like(tailnum, r'^(a+)+?$')",
+        r"regexp_replace(tailnum, r'^(a+)+?$', '') <> ''",
+        r"regexp_extract(tailnum, r'^((a+)+?)$', 1) = ''",
+        r"size(regexp_extract_all(tailnum, r'^((a+)+?)$', 1)) < 9",
+        r"regexp_instr(tailnum, r'^(a+)+?$') < 9",
+        r"regexp_count(tailnum, r'^(a+)+?$') < 9",
+        r"regexp_substr(tailnum, r'^(a+)+?$') IS NULL",
+        r"size(split(tailnum, r'^(a+)+?$')) < 9",
+        r"size(str_to_map(tailnum, r'^(a+)+?$')) < 9",
+        r"size(str_to_map(tailnum, ',', r'^(a+)+?$')) < 9",
+        f"tailnum NOT LIKE '{LIKE}b'",
+        f"tailnum NOT ILIKE '{LIKE}B'",
+        f"tailnum NOT LIKE ANY ('{LIKE}b', '{LIKE}c')",
+        r"tailnum = 'b' OR NOT upper(regexp_replace(tailnum, '!', '!')) RLIKE r'^(A+)+?$'",
+    ],
+)
+def test_a_condition_that_does_not_come_to_an_end_holds_no_task_and_is_not_kept(lake: Lake, sql: str) -> None:
+    contract = replace(lake.contract, conditions=(Condition(sql, sql),))
+    check_conditions(lake.spark, contract)
+    values = [flight(tailnum=text) for text in ("b", "a" * 60 + "!", "b")]
+    decoded = decode(lake.envelopes(values), contract, lake.config.decode.max_future)
+    errors = [
+        row.asDict() for row in decoded.orderBy("_offset").select("_error.reason", "_error.found").collect()
+    ]
+    assert errors == [
+        {"reason": None, "found": None},
+        {"reason": "rule_failed", "found": sql},
+        {"reason": None, "found": None},
+    ]
+
+
+@pytest.mark.timeout(180)
+def test_a_regular_expression_is_not_looked_for_where_the_condition_does_not_need_it(lake: Lake) -> None:
+    sql = r"length(tailnum) < 9 OR NOT tailnum RLIKE r'^(a+)+?$'"
+    contract = replace(lake.contract, conditions=(Condition(sql, sql),))
+    values = [flight(tailnum=text) for text in ("a" * 8, "a" * 9, "a" * 60 + "!")]
+    decoded = decode(lake.envelopes(values), contract, lake.config.decode.max_future)
+    found = [row["found"] for row in decoded.orderBy("_offset").select("_error.found").collect()]
+    assert found == [None, sql, sql]
 
 
 @pytest.mark.parametrize(

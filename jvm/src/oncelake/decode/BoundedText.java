@@ -8,8 +8,8 @@ package oncelake.decode;
  * takes. See docs/decisions/0088-patterns-have-a-budget.md.
  */
 final class BoundedText implements CharSequence {
-  /** It was read too often. */
-  static final class UsedUp extends RuntimeException {
+  /** It was read too often: no exception, which Spark would take for a failure of the expression. */
+  static final class UsedUp extends Error {
     private static final long serialVersionUID = 1L;
 
     UsedUp() {

@@ -16,14 +16,16 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Another expression, computed on a larger stack where that of the task is too small; null if no stack is
- * large enough.
+ * A condition, computed on a larger stack where that of the task is too small; false if no stack is large
+ * enough, or if Java's matcher of regular expressions would not come to an end: a record that cannot be judged
+ * does not pass.
  *
  * <p>Spark makes no code of it, since code could not be run again.
  */
 public final class DeepTry extends Expression implements CodegenFallback, Serializable {
   private static final long serialVersionUID = 1L;
   private final Expression child;
+  private transient Expression bounded;
 
   private DeepTry(Expression child) {
     this.child = child;
@@ -36,7 +38,14 @@ public final class DeepTry extends Expression implements CodegenFallback, Serial
 
   @Override
   public Object eval(InternalRow input) {
-    return DeepStack.compute(() -> child.eval(input), null);
+    if (bounded == null) {
+      bounded = BoundedMatch.in(child);
+    }
+    try {
+      return DeepStack.compute(() -> bounded.eval(input), false);
+    } catch (BoundedText.UsedUp endless) {
+      return false;
+    }
   }
 
   @Override
