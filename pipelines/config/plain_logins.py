@@ -1,10 +1,12 @@
-"""Logins that a configuration sends over HTTP without TLS to another machine."""
+"""Logins that a configuration sends without TLS to another machine, by HTTP or to Kafka."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
+
+from pydantic import SecretStr
 
 from pipelines.config.model import NotifyConfig, PipelineConfig, RegistryConfig
 from pipelines.config.risks import TakenRisk
@@ -14,6 +16,12 @@ _EXPECTED: Final = "https://, unless the address is one of this machine"
 # By the names of confluent-kafka; what the keys of certificates are is sent to nobody.
 _REGISTRY_LOGIN: Final = re.compile(r"(basic\.auth|bearer\.auth|sasl)\.")
 _ISSUER: Final = "bearer.auth.issuer.endpoint.url"
+# With others, such as SCRAM, what is sent does not tell the password.
+_TELLING: Final = frozenset({"PLAIN", "OAUTHBEARER"})
+_PROTOCOL: Final = "security.protocol"
+# librdkafka knows both.
+_MECHANISMS: Final = ("sasl.mechanism", "sasl.mechanisms")
+_TOKENS: Final = "sasl.oauthbearer.token.endpoint.url"
 _S3A: Final = "spark.hadoop.fs.s3a."
 _ENDPOINT: Final = "endpoint"
 _TLS: Final = "connection.ssl.enabled"
@@ -22,12 +30,41 @@ _OF_BUCKET: Final = re.compile(rf"{re.escape(_S3A)}bucket\.(.+)\.({_ENDPOINT}|{r
 
 def plain_logins(config: PipelineConfig) -> Iterator[TakenRisk]:
     """Yield the settings by which a login, or a request that it signs, is sent to others in plain text."""
+    for kafka in (each.kafka for each in config.sources() if not each.kafka.retired):
+        section = ("kafka",) if kafka.cluster is None else ("kafka", "clusters", kafka.cluster)
+        yield from _of_client(section, kafka.bootstrap_servers, kafka.options, kafka.secrets)
+    if publish := config.publish:
+        servers = publish.bootstrap_servers or config.kafka.bootstrap_servers
+        yield from _of_client(("publish",), servers, publish.options, publish.secrets)
     if config.registry:
         yield from _of_registry(config.registry)
     yield from _of_webhook(config.notify)
     # A setting of all buckets is told once.
     of_s3 = (each for bucket in ("", *_buckets(config)) for each in _of_s3(config, bucket))
     yield from {each.location: each for each in of_s3}.values()
+
+
+def _of_client(
+    section: tuple[str, ...], servers: str, options: Mapping[str, str], secrets: Mapping[str, SecretStr]
+) -> Iterator[TakenRisk]:
+    """Yield the settings by which a client of Kafka sends a password or a token in plain text."""
+    given = {**options, **{name: value.get_secret_value() for name, value in secrets.items()}}
+    mechanism = next((given[name].strip().upper() for name in _MECHANISMS if name in given), "")
+    protocol = given.get(_PROTOCOL, "").strip().upper()
+    other = next((each.strip() for each in servers.split(",") if not _is_here(f"//{each.strip()}")), None)
+    if protocol == "SASL_PLAINTEXT" and mechanism in _TELLING and other:
+        what = "a password" if mechanism == "PLAIN" else "a token"
+        yield TakenRisk(
+            "login_in_plain_text",
+            (*section, "secrets" if _PROTOCOL in secrets else "options", _PROTOCOL),
+            f"SASL_PLAINTEXT, by which {mechanism} sends {what} to {other}",
+            "SASL_SSL, unless all servers are on this machine",
+            f"let the brokers listen by SASL_SSL, set {_PROTOCOL} to it, and change the login",
+        )
+    asks_for_tokens = protocol.startswith("SASL") and mechanism == "OAUTHBEARER"
+    if asks_for_tokens and _is_plain(issuer := given.get(_TOKENS, "")):
+        part = "secrets" if _TOKENS in secrets else "options"
+        yield _risk((*section, part, _TOKENS), f"{_shown(issuer)}, with a login", "set it to https://")
 
 
 def _of_registry(registry: RegistryConfig) -> Iterator[TakenRisk]:

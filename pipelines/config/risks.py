@@ -106,7 +106,8 @@ RISKS: Final[Mapping[RiskName, Risk]] = {
         "`oncelake doctor`",
     ),
     "login_in_plain_text": Risk(
-        "`http://` in `registry.url`, `notify.webhook` or an S3 endpoint on another machine, with a login",
+        "`http://` in `registry.url`, `notify.webhook`, an S3 endpoint or an endpoint of tokens on another"
+        " machine, with a login; `SASL_PLAINTEXT` with `PLAIN` or `OAUTHBEARER` to brokers on another",
         "whoever listens on the network gets the login, or requests that it has signed, and the data",
         "`oncelake doctor` and `oncelake plan` warn of it",
     ),

@@ -125,7 +125,7 @@ _check_taken(
     "poll_interval_too_short",
 )
 _check_taken(
-    "logins_are_encrypted", "Is each login sent by HTTP encrypted?", "warning", "login_in_plain_text"
+    "logins_are_encrypted", "Is each login that is sent encrypted?", "warning", "login_in_plain_text"
 )
 
 

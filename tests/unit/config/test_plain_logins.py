@@ -128,3 +128,48 @@ def test_a_login_that_is_encrypted_or_stays_on_the_machine_is_no_risk(settings: 
 def test_a_setting_of_all_buckets_is_told_once() -> None:
     more = f"{S3A}.bucket.lake.connection.ssl.enabled=false"
     assert [*found(f"{S3A}.endpoint=http://minio:9000", more)] == ["spark.conf.spark.hadoop.fs.s3a.endpoint"]
+
+
+KAFKA = "kafka.options.security.protocol"
+OAUTH = "kafka.options.sasl.oauthbearer.token.endpoint.url"
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "servers", "said"),
+    [
+        ("PLAIN", "localhost:9092,k2:9092", "SASL_PLAINTEXT, by which PLAIN sends a password to k2:9092"),
+        ("OAUTHBEARER", "10.0.0.1:9092", "OAUTHBEARER sends a token to 10.0.0.1:9092"),
+        ("PLAIN", "[::1]:9092,127.0.0.1:9092", None),
+        ("SCRAM-SHA-512", "k2:9092", None),
+    ],
+)
+def test_a_password_or_token_that_goes_to_brokers_without_tls_is_found(
+    mechanism: str, servers: str, said: str | None
+) -> None:
+    settings = (f"{KAFKA}=SASL_PLAINTEXT", f"kafka.options.sasl.mechanism={mechanism}")
+    told = found(*settings, f"kafka.bootstrap_servers='{servers}'", f"kafka.secrets.sasl.jaas.config={HUSH}")
+    assert list(told) == ([KAFKA] if said else [])
+    assert (said or "") in told.get(KAFKA, "")
+
+
+def test_brokers_that_encrypt_are_not_found_but_an_endpoint_of_tokens_is() -> None:
+    mechanism = "kafka.options.sasl.mechanism=OAUTHBEARER"
+    told = found(
+        f"{KAFKA}=SASL_SSL",
+        mechanism,
+        "kafka.bootstrap_servers=k2:9092",
+        f"{OAUTH}=http://login:9000/x?{HUSH}",
+    )
+    assert list(told) == [OAUTH]
+    assert "http://login:9000, with a login" in told[OAUTH]
+
+
+def test_a_further_cluster_and_the_client_that_publishes_are_looked_at_but_no_retired_cluster() -> None:
+    plain = ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN")
+    clusters = [f"kafka.clusters.{name}.options.{each}" for name in ("eu", "us") for each in plain]
+    servers = [f"kafka.clusters.{name}.bootstrap_servers={name}:9092" for name in ("eu", "us")]
+    publish = ("publish.topic=out", "publish.bootstrap_servers=out:9092")
+    login = [f"publish.options.{each}" for each in plain]
+    told = found(*clusters, *servers, "kafka.clusters.us.retired=true", *publish, *login)
+    assert list(told) == ["kafka.clusters.eu.options.security.protocol", "publish.options.security.protocol"]
+    assert "PLAIN sends a password to out:9092" in told["publish.options.security.protocol"]
