@@ -7,6 +7,7 @@ from typing import Final
 import click
 
 from chaos.planted import OUTSIDE, PATCHED
+from chaos.report import Report
 from chaos.run import Plan, play
 from chaos.schedule import OF_EXECUTORS, RANDOM, Kind, schedule, with_upgrade
 from demo.cast import ROOT
@@ -100,17 +101,21 @@ def chaos(  # noqa: PLR0913, PLR0917 - options of a command
         executors=executors,
         upgraded_from=upgraded_from,
     )
-    try:
-        with graceful_shutdown():
-            report = play(plan, folder.absolute())
-    except OncelakeError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(error.exit_code)
+    report = _played(plan, folder)
     for file in filter(None, (folder / "report.json", record)):
         report.write(file)
     click.echo("\n".join(report.lines()))
     click.echo(f"{folder}/report.json; again: python -m chaos {' '.join(sys.argv[1:])}")
     sys.exit(0 if report.is_good else 1)
+
+
+def _played(plan: Plan, folder: Path) -> Report:
+    try:
+        with graceful_shutdown():
+            return play(plan, folder.absolute())
+    except OncelakeError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":
