@@ -130,7 +130,7 @@ final class BoundedMatch extends Expression implements CodegenFallback, Serializ
   }
 
   private Expression child(int place) {
-    return match.children().apply(place);
+    return CollectionConverters.asJava(match.children()).get(place);
   }
 
   private static Seq<Expression> seq(List<Expression> expressions) {
