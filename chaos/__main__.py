@@ -79,6 +79,8 @@ def chaos(  # noqa: PLR0913, PLR0917 - options of a command
     The same seed and minutes give the same records and the same schedule. The exit code is 1 if something
     is violated; with --plant, if the planted fault is not found.
     """
+    if upgraded_from and plant in PATCHED:
+        raise click.UsageError("--upgrade-from and --plant: a planted job has the code of this checkout")
     names = named or _PIPELINES[:pipelines]
     if not executors and {*faults} & {kind.name for kind in OF_EXECUTORS}:
         raise click.UsageError("a fault of executors needs some: add --executors 2")

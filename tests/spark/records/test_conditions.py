@@ -153,6 +153,26 @@ def test_a_condition_that_does_not_come_to_an_end_holds_no_task_and_is_not_kept(
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.parametrize(
+    "sql",
+    [
+        r"NOT exists(split(tailnum, ','), x -> x RLIKE r'^(a+)+?$')",
+        r"size(str_to_map(tailnum, ',', r'^(a+)+?$')) < 99",
+        f"NOT exists(split(tailnum, ','), x -> x LIKE ANY ('{LIKE}b', '{LIKE}c'))",
+    ],
+)
+def test_the_parts_of_a_text_share_the_budget_of_the_record(lake: Lake, sql: str) -> None:
+    """Else a long record could have as many budgets as it has parts."""
+    # Each part alone is within the budget.
+    part = "a" * (17 if "LIKE ANY" in sql else 20) + "!"
+    contract = replace(lake.contract, conditions=(Condition(sql, sql),))
+    values = [flight(tailnum=text) for text in (part, ",".join(part + str(n) for n in range(60)), part)]
+    decoded = decode(lake.envelopes(values), contract, lake.config.decode.max_future)
+    found = [row["found"] for row in decoded.orderBy("_offset").select("_error.found").collect()]
+    assert found == [None, sql, None]
+
+
+@pytest.mark.timeout(180)
 def test_a_regular_expression_is_not_looked_for_where_the_condition_does_not_need_it(lake: Lake) -> None:
     sql = r"length(tailnum) < 9 OR NOT tailnum RLIKE r'^(a+)+?$'"
     contract = replace(lake.contract, conditions=(Condition(sql, sql),))

@@ -21,6 +21,9 @@ def test_the_schedule_can_be_seen_without_a_run() -> None:
     assert Kind.KILL_EXECUTOR not in shown("--minutes", "20")
     refused = CliRunner().invoke(chaos, ["--show", "--fault", "KILL_EXECUTOR"])
     assert (refused.exit_code, "add --executors" in refused.output) == (2, True)
+    assert Kind.UPGRADE in shown("--upgrade-from", "HEAD")
+    refused = CliRunner().invoke(chaos, ["--show", "--upgrade-from", "HEAD", "--plant", "ingest-drops"])
+    assert (refused.exit_code, "has the code of this checkout" in refused.output) == (2, True)
     assert Kind.KILL_EXECUTOR in shown("--minutes", "20", "--executors", "2")
 
 

@@ -58,7 +58,7 @@ def test_no_code_changes_while_a_nightly_run_is_at_work(
 ) -> None:
     begin_earlier(world.site.release, tmp_path)
     night = world.nights["north"]
-    night.entry = ("-c", "import sys; sys.stdin.read(); import time; time.sleep(100)")
+    night.entry = ("-c", "import time; time.sleep(100)")
     night.start()
     upgrade = Upgrade(world, injected(world))
     upgrade.inject()

@@ -1,8 +1,10 @@
 package oncelake.decode;
 
-import java.io.Serializable;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
+import java.util.function.Consumer;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.regex.PatternSyntaxException;
@@ -17,42 +19,50 @@ import org.apache.spark.sql.catalyst.expressions.RegExpInStr;
 import org.apache.spark.sql.catalyst.expressions.RegExpReplace;
 import org.apache.spark.sql.catalyst.expressions.StringSplit;
 import org.apache.spark.sql.catalyst.expressions.StringToMap;
-import org.apache.spark.sql.catalyst.expressions.codegen.CodegenContext;
-import org.apache.spark.sql.catalyst.expressions.codegen.CodegenFallback;
-import org.apache.spark.sql.catalyst.expressions.codegen.ExprCode;
 import org.apache.spark.sql.catalyst.util.StringUtils;
-import org.apache.spark.sql.types.DataType;
 import org.apache.spark.unsafe.types.UTF8String;
-import scala.collection.immutable.IndexedSeq;
-import scala.collection.immutable.List$;
-import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * An expression of Spark that looks for a regular expression, computed where Java's matcher is done within the
- * budget of {@link BoundedText}; else {@link BoundedText.UsedUp} ends what it is a part of.
+ * An expression of Spark that looks for a regular expression, computed where Java's matcher is done within a
+ * budget; else {@link BoundedText.UsedUp} ends the condition that it is a part of.
  *
  * <p>Spark makes texts of its own for its matcher. So the matcher looks at a text that is counted first, by the
  * same steps.
  */
-final class BoundedMatch extends Expression implements CodegenFallback, Serializable {
+final class BoundedMatch extends Wrapper {
   private static final long serialVersionUID = 1L;
-  private final Expression match;
-  private transient String lastPattern;
-  private transient Pattern pattern;
+  private static final int MOST_PATTERNS = 64;
+  private final transient Budget budget;
+  private final transient Map<String, Pattern> patterns = new HashMap<>();
 
-  private BoundedMatch(Expression match) {
-    this.match = match;
+  /** What is left to all matches of a condition for one record, however many texts they divide it into. */
+  static final class Budget {
+    private long left;
+
+    /** Begin with another record. */
+    void renew() {
+      left = BoundedText.LEAST;
+    }
+
+    private BoundedText text(String text) {
+      return new BoundedText(text, left + BoundedText.FOR_EACH * text.length());
+    }
   }
 
-  /** Return an expression in which all that look for regular expressions are bounded. */
-  static Expression in(Expression expression) {
+  private BoundedMatch(Expression match, Budget budget) {
+    super(match);
+    this.budget = budget;
+  }
+
+  /** Return an expression in which all that look for regular expressions are bounded, together. */
+  static Expression in(Expression expression, Budget budget) {
     List<Expression> children = new ArrayList<>();
     for (Expression child : CollectionConverters.asJava(expression.children())) {
-      children.add(in(child));
+      children.add(in(child, budget));
     }
     Expression bounded = expression.withNewChildren(seq(children));
-    return looksForPattern(bounded) ? new BoundedMatch(bounded) : bounded;
+    return looksForPattern(bounded) ? new BoundedMatch(bounded, budget) : bounded;
   }
 
   /** All expressions of Spark 4 that give a pattern to Java's matcher; the others are made of these. */
@@ -69,121 +79,79 @@ final class BoundedMatch extends Expression implements CodegenFallback, Serializ
   }
 
   @Override
+  BoundedMatch around(Expression other) {
+    return new BoundedMatch(other, budget);
+  }
+
+  @Override
   public Object eval(InternalRow input) {
-    Object text = child(0).eval(input);
+    String text = text(0, input);
     if (text != null) {
       try {
-        look(text.toString(), input);
+        look(text, input);
       } catch (PatternSyntaxException wrong) {
         // Spark says so itself.
-        return match.eval(input);
+        return child.eval(input);
       }
     }
-    return match.eval(input);
+    return child.eval(input);
   }
 
   private void look(String text, InternalRow input) {
-    if (match instanceof MultiLikeBase likes) {
+    if (child instanceof MultiLikeBase likes) {
       for (UTF8String like : CollectionConverters.asJava(likes.patterns())) {
         if (like != null) {
-          Pattern.compile(StringUtils.escapeLikeRegex(like.toString(), '\\'))
-              .matcher(new BoundedText(text))
-              .matches();
+          look(StringUtils.escapeLikeRegex(like.toString(), '\\'), text, Matcher::matches);
         }
       }
       return;
     }
-    Object given = child(1).eval(input);
+    String given = text(1, input);
     if (given == null) {
       return;
     }
-    if (match instanceof Like like) {
-      matcher(StringUtils.escapeLikeRegex(given.toString(), like.escapeChar()), text).matches();
-    } else if (match instanceof RLike || match instanceof RegExpExtract || match instanceof RegExpInStr) {
-      matcher(given.toString(), text).find();
-    } else {
-      Matcher all = matcher(given.toString(), text);
-      int piece = 0;
-      while (all.find()) {
-        lookAtPiece(text.substring(piece, Math.max(piece, all.start())), input);
-        piece = all.end();
+    if (child instanceof Like like) {
+      look(StringUtils.escapeLikeRegex(given, like.escapeChar()), text, Matcher::matches);
+    } else if (child instanceof RLike || child instanceof RegExpExtract || child instanceof RegExpInStr) {
+      look(given, text, Matcher::find);
+    } else if (child instanceof StringToMap) {
+      List<String> entries = new ArrayList<>();
+      look(given, text, all -> divide(all, text, entries));
+      String delimiter = text(2, input);
+      if (delimiter != null) {
+        entries.forEach(entry -> look(delimiter, entry, BoundedMatch::findAll));
       }
-      lookAtPiece(text.substring(piece), input);
+    } else {
+      look(given, text, BoundedMatch::findAll);
     }
   }
 
-  /** What is between two delimiters of entries of a map is divided once more. */
-  private void lookAtPiece(String piece, InternalRow input) {
-    Object delimiter = match instanceof StringToMap ? child(2).eval(input) : null;
-    if (delimiter != null) {
-      Matcher all = Pattern.compile(delimiter.toString()).matcher(new BoundedText(piece));
-      while (all.find()) {}
+  /** Let a matcher do its work on a text that is counted. */
+  private void look(String given, String text, Consumer<Matcher> work) {
+    if (patterns.size() >= MOST_PATTERNS) {
+      // They come from records.
+      patterns.clear();
     }
+    BoundedText counted = budget.text(text);
+    work.accept(patterns.computeIfAbsent(given, Pattern::compile).matcher(counted));
+    budget.left = counted.left();
   }
 
-  private Matcher matcher(String given, String text) {
-    if (!given.equals(lastPattern)) {
-      pattern = Pattern.compile(given);
-      lastPattern = given;
+  private static void findAll(Matcher all) {
+    while (all.find()) {}
+  }
+
+  private static void divide(Matcher all, String text, List<String> pieces) {
+    int piece = 0;
+    while (all.find()) {
+      pieces.add(text.substring(piece, all.start()));
+      piece = all.end();
     }
-    return pattern.matcher(new BoundedText(text));
+    pieces.add(text.substring(piece));
   }
 
-  private Expression child(int place) {
-    return CollectionConverters.asJava(match.children()).get(place);
-  }
-
-  private static Seq<Expression> seq(List<Expression> expressions) {
-    return List$.MODULE$.from(CollectionConverters.asScala(expressions));
-  }
-
-  @Override
-  public ExprCode doGenCode(CodegenContext context, ExprCode code) {
-    return CodegenFallback.super.doGenCode(context, code);
-  }
-
-  @Override
-  public Seq<Expression> children() {
-    return seq(List.of(match));
-  }
-
-  @Override
-  public Expression withNewChildrenInternal(IndexedSeq<Expression> newChildren) {
-    return new BoundedMatch(CollectionConverters.asJava(newChildren).iterator().next());
-  }
-
-  @Override
-  public DataType dataType() {
-    return match.dataType();
-  }
-
-  @Override
-  public boolean nullable() {
-    return match.nullable();
-  }
-
-  @Override
-  public int productArity() {
-    return 1;
-  }
-
-  @Override
-  public Object productElement(int position) {
-    return match;
-  }
-
-  @Override
-  public boolean canEqual(Object other) {
-    return other instanceof BoundedMatch;
-  }
-
-  @Override
-  public boolean equals(Object other) {
-    return other instanceof BoundedMatch same && same.match.equals(match);
-  }
-
-  @Override
-  public int hashCode() {
-    return match.hashCode();
+  private String text(int place, InternalRow input) {
+    Object value = CollectionConverters.asJava(child.children()).get(place).eval(input);
+    return value == null ? null : value.toString();
   }
 }

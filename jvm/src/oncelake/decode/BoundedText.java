@@ -27,8 +27,17 @@ final class BoundedText implements CharSequence {
   private long left;
 
   BoundedText(String text) {
+    this(text, Math.max(LEAST, FOR_EACH * text.length()));
+  }
+
+  BoundedText(String text, long left) {
     this.text = text;
-    this.left = Math.max(LEAST, FOR_EACH * text.length());
+    this.left = left;
+  }
+
+  /** Return how many characters may still be read. */
+  long left() {
+    return left;
   }
 
   @Override
