@@ -60,19 +60,37 @@ def read_small(spark: SparkSession, table: str, at: int | None = None) -> DataFr
         table: The path of a Delta table.
         at: The version, if not the newest.
     """
-    snapshot = newest_snapshot(spark, table)
-    if at is not None and at != int(snapshot.version()):
-        return _read_remembered(spark, table, at)
-    files = _listed(spark, table, snapshot)
-    return read(spark, table, at) if files is None else _rows(spark, table, snapshot, files)
+    return _read(spark, table, at, _MOST_BYTES)
 
 
-def _read_remembered(spark: SparkSession, table: str, at: int) -> DataFrame:
+def _read_remembered(spark: SparkSession, table: str, at: int, most_bytes: int | None) -> DataFrame:
     """Return an earlier version, by the files that this process has listed of it, if it has."""
     files = _followed_files.remembered(spark, table, at)
-    if files is None or _is_above_limit(files):
+    if files is None or _is_above_limit(files, most_bytes):
         return read(spark, table, at)
     return _rows(spark, table, snapshot_at(spark, table, at), files)
+
+
+def read_few_files(spark: SparkSession, table: str, at: int | None = None) -> DataFrame:
+    """Return a Delta table as a frame, sooner if it has few files, of whatever size.
+
+    For queries that skip most of a file by Parquet's own statistics: each file is opened, also where Delta
+    would skip it by what its log says of it.
+
+    Args:
+        spark: The session.
+        table: The path of a Delta table.
+        at: The version, if not the newest.
+    """
+    return _read(spark, table, at, None)
+
+
+def _read(spark: SparkSession, table: str, at: int | None, most_bytes: int | None) -> DataFrame:
+    snapshot = newest_snapshot(spark, table)
+    if at is not None and at != int(snapshot.version()):
+        return _read_remembered(spark, table, at, most_bytes)
+    files = _listed(spark, table, snapshot, most_bytes)
+    return read(spark, table, at) if files is None else _rows(spark, table, snapshot, files)
 
 
 def _rows(spark: SparkSession, table: str, snapshot: Any, files: _Files) -> DataFrame:
@@ -84,8 +102,10 @@ def _rows(spark: SparkSession, table: str, snapshot: Any, files: _Files) -> Data
     return rows.coalesce(1) if is_for_one_task else rows
 
 
-def _is_above_limit(files: _Files) -> bool:
-    return len(files) > _MOST_FILES or sum(file.size for file in files.values()) > _MOST_BYTES
+def _is_above_limit(files: _Files, most_bytes: int | None) -> bool:
+    if len(files) > _MOST_FILES:
+        return True
+    return most_bytes is not None and sum(file.size for file in files.values()) > most_bytes
 
 
 def listed_files(spark: SparkSession, table: str, snapshot: Any) -> list[Any] | None:
@@ -99,7 +119,7 @@ def listed_files(spark: SparkSession, table: str, snapshot: Any) -> list[Any] | 
     Returns:
         Delta's `AddFile` of each.
     """
-    files = _listed(spark, table, snapshot)
+    files = _listed(spark, table, snapshot, _MOST_BYTES)
     return None if files is None else [file.action for file in files.values()]
 
 
@@ -114,7 +134,7 @@ def has_removable_files(spark: SparkSession, table: str, before_ms: int) -> bool
     Returns:
         False if all files of a small table are younger, or of its newest version.
     """
-    files = _listed(spark, table, newest_snapshot(spark, table))
+    files = _listed(spark, table, newest_snapshot(spark, table), _MOST_BYTES)
     # Another table is left to Delta, which lists it by jobs.
     old = None if files is None else HadoopFile(spark, table).old_files(before_ms, _MOST_STORED)
     return files is None or old is None or not files.keys() >= set(old)
@@ -122,18 +142,19 @@ def has_removable_files(spark: SparkSession, table: str, before_ms: int) -> bool
 
 def most_records(spark: SparkSession, table: str) -> int | None:
     """Return how many records a table of events has at most, by its files; None if it is not small."""
-    files = _listed(spark, table, newest_snapshot(spark, table))
+    files = _listed(spark, table, newest_snapshot(spark, table), _MOST_BYTES)
     return None if files is None else sum(file.size for file in files.values()) // _LEAST_BYTES
 
 
-def _listed(spark: SparkSession, table: str, snapshot: Any) -> _Files | None:
+def _listed(spark: SparkSession, table: str, snapshot: Any, most_bytes: int | None) -> _Files | None:
     try:
-        is_followed = int(snapshot.version()) >= 0 and not _is_large(snapshot) and _is_plain(snapshot)
+        is_large = _is_large(snapshot, most_bytes)
+        is_followed = int(snapshot.version()) >= 0 and not is_large and _is_plain(snapshot)
     except (Py4JJavaError, PySparkException):
         # Of what cannot be read Delta may need nothing, and else says so itself.
         return None
     files = _followed_files.sum_at(spark, table, snapshot) if is_followed else None
-    return None if files is None or _is_above_limit(files) else files
+    return None if files is None or _is_above_limit(files, most_bytes) else files
 
 
 def _is_plain(snapshot: Any) -> bool:
@@ -143,13 +164,14 @@ def _is_plain(snapshot: Any) -> bool:
     return {*protocol.get("readerFeatures", ()), *mapped} <= _READER_FEATURES
 
 
-def _is_large(snapshot: Any) -> bool:
+def _is_large(snapshot: Any, most_bytes: int | None) -> bool:
     """Return whether Delta's checksum says so; it may be of another commit, and then just costs time."""
     found = snapshot.checksumOpt()
     if not found.isDefined():
         return False
     checksum = found.get()
-    return bool(checksum.numFiles() > _MOST_FILES or checksum.tableSizeBytes() > _MOST_BYTES)
+    has_many_bytes = most_bytes is not None and checksum.tableSizeBytes() > most_bytes
+    return bool(checksum.numFiles() > _MOST_FILES or has_many_bytes)
 
 
 def _of_delta(snapshot: Any) -> _Files | None:

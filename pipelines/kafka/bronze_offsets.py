@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from pipelines.delta.io import small_rows
 from pipelines.delta.log import newest_snapshot
-from pipelines.delta.small_tables import read_small
+from pipelines.delta.small_tables import read_few_files
 from pipelines.spark.pipeline import Pipeline
 
 
@@ -20,7 +20,7 @@ def bronze_of_topic(pipeline: Pipeline, at: int | None = None) -> DataFrame:
         pipeline: The pipeline.
         at: The version of bronze, if not the newest.
     """
-    bronze = read_small(pipeline.spark, pipeline.table("bronze"), at)
+    bronze = read_few_files(pipeline.spark, pipeline.table("bronze"), at)
     return bronze.where(F.col("_topic") == pipeline.config.kafka.source_topic)
 
 

@@ -10,12 +10,13 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
+from pipelines.delta import small_tables
 from pipelines.delta.conflicts import CONFLICTS
 from pipelines.delta.epochs import StaleEpoch, Stamp
 from pipelines.delta.fenced_commits import claim, replace_partition_fenced
 from pipelines.delta.io import append, read, replace_rows
 from pipelines.delta.log import newest_snapshot
-from pipelines.delta.small_tables import listed_files, read_small
+from pipelines.delta.small_tables import listed_files, read_few_files, read_small
 from pipelines.delta.table_properties import set_table_property
 from pipelines.fault_points import Point, armed
 from pipelines.session_settings import session_settings
@@ -285,6 +286,26 @@ def test_a_removal_of_an_unknown_file_is_left_to_delta(spark: SparkSession, tabl
 def test_a_large_table_is_left_to_delta(spark: SparkSession, table: Path) -> None:
     commit_by_hand(table, 1, {"add": {**added("x.parquet")["add"], "size": 64 * 1024 * 1024}})
     assert listed(spark, table) is None
+
+
+@pytest.mark.parametrize("at", [None, 0])
+def test_few_files_are_read_by_fewer_jobs_however_large(
+    spark: SparkSession, table: Path, monkeypatch: pytest.MonkeyPatch, at: int | None
+) -> None:
+    monkeypatch.setattr(small_tables, "_MOST_BYTES", 100)
+    path, jobs, found = str(table), [], []
+    assert listed(spark, table) is None
+    assert contents(read_few_files(spark, path))
+    if at is not None:
+        append(rows_of(spark, "a", 50), path)
+    for reading in (read_few_files, read):
+        group = f"{reading.__name__} {at}"
+        spark.sparkContext.setJobGroup(group, "")
+        found.append(contents(reading(spark, path, at)))
+        jobs.append(jobs_of(spark, group))
+        spark.sparkContext.setJobGroup("", "")
+    assert found[0] == found[1] == [*(("a", number) for number in range(6)), ("b", 1)]
+    assert jobs[0] < jobs[1]
 
 
 def test_an_action_that_lacks_what_the_protocol_wants_is_left_to_delta(
