@@ -103,6 +103,11 @@ class LakeReader:
         )
         return certified_state([Certification(*row) for row in rows])
 
+    def records(self) -> int:
+        """Return how many records bronze has."""
+        rows = self._rows(self.table("bronze"), "count(*)")
+        return int(rows[0][0]) if rows else 0
+
     def bronze(self) -> list[BronzeRow]:
         """Return bronze."""
         columns = "_partition, _offset, key, value, epoch_ms(_kafka_timestamp), epoch_us(_ingested_at)"

@@ -30,7 +30,7 @@ from chaos.resources import SHORTEST_S, Sampler, growing, unsampled
 from chaos.runbook import Runbook, lacks_permission
 from chaos.schedule import QUERIES, Fault, as_json, skews
 from chaos.supervisor import Supervisor, names_of
-from chaos.traffic import DAYS, PARTITIONS, Send, traffic
+from chaos.traffic import DAYS, PARTITIONS, Burst, Send, traffic
 from chaos.values import WITH_SCHEMAS, Values
 from chaos.world import Watch, World
 from pipelines.errors import ConfigError, InfrastructureError
@@ -50,6 +50,7 @@ _BEGUN: Final = 2
 _READ_S: Final = 3.0
 # A read takes in the whole lake.
 _SOAK_READ_S: Final = 60.0
+_BEHIND_S: Final = 60.0
 _UNSEALED: Final = "cannot be sealed"
 
 
@@ -68,6 +69,7 @@ class Plan:
         executors: how many each stream and nightly run has; 0 where its JVM runs its tasks.
         upgraded_from: the commit whose code jobs run until their upgrade; empty for that of this checkout.
         is_soak: whether jobs have the settings of production, and what streams hold is sampled.
+        burst: when producers send more than usual; None for never.
     """
 
     seed: int
@@ -80,6 +82,7 @@ class Plan:
     executors: int = 0
     upgraded_from: str = ""
     is_soak: bool = False
+    burst: Burst | None = None
 
 
 def play(plan: Plan, folder: Path) -> Report:
@@ -120,7 +123,7 @@ def play(plan: Plan, folder: Path) -> Report:
             with sampler.sampling():
                 _disturb(world, plan)
             if plan.is_soak:
-                journal.violations += _not_lasting(plan, sampler, journal)
+                journal.violations += [*_not_lasting(plan, sampler, journal), *_behind(world, plan)]
             _settle(world, producers)
             planted = _judge(world, plan, producers)
         except InfrastructureError as error:
@@ -175,7 +178,7 @@ def _producers(world: World, plan: Plan) -> dict[str, Producers]:
     for pipeline in plan.pipelines:
         world.cluster.create(pipeline, PARTITIONS)
         world.cluster.create(output_topic(pipeline), PARTITIONS)
-        sends = traffic(plan.seed, seconds, plan.rate, skews(plan.faults, _LEAD_S))
+        sends = traffic(plan.seed, seconds, plan.rate, skews(plan.faults, _LEAD_S), plan.burst)
         written = _written(sends, world.site.values(pipeline), seconds)
         producers[pipeline] = Producers(world.cluster.servers, pipeline, written, _LEAD_S)
     return producers
@@ -188,6 +191,17 @@ def _not_lasting(plan: Plan, sampler: Sampler, journal: Journal) -> list[Violati
     if plan.seconds >= SHORTEST_S:
         found += unsampled(sampler.samples, sampler.jobs)
     return found + growing(sampler.samples)
+
+
+def _behind(world: World, plan: Plan) -> list[Violation]:
+    """Return the pipelines of which bronze lacks more than what producers usually send in a while."""
+    allowed, found = int(plan.rate * _BEHIND_S), list[str]()
+    for pipeline, watch in world.watches.items():
+        held, sent = watch.reader.records(), sum(end_offsets(world.cluster.servers, pipeline).values())
+        world.journal.say(f"{pipeline}: bronze lacks {sent - held:,} of {sent:,} records, while all run")
+        if sent - held > allowed:
+            found.append(f"{pipeline}: found {sent - held:,} records, expected {allowed:,} at most")
+    return [Violation("streams keep up", len(found), tuple(found))] if found else []
 
 
 def _sampler(world: World, plan: Plan) -> Sampler:

@@ -9,11 +9,14 @@ import click
 
 from chaos.run import Plan, play
 from chaos.schedule import Fault, Kind, schedule
+from chaos.traffic import Burst
 from demo.cast import ROOT
 from pipelines.errors import OncelakeError
 from pipelines.runtime.processes import graceful_shutdown
 
 _UPKEEP_S: Final = 1800.0
+_BURST_S: Final = 60.0
+_BURST_TIMES: Final = 10
 
 
 def _every(seconds: float) -> Iterator[float]:
@@ -22,6 +25,14 @@ def _every(seconds: float) -> Iterator[float]:
     while at_s < seconds:
         yield at_s
         at_s += _UPKEEP_S
+
+
+def _burst(seconds: float) -> Burst:
+    """Return when producers send ten times as much: when the middle of a run has passed.
+
+    What streams hold is compared before it, and long after it.
+    """
+    return Burst(seconds * 0.55, seconds * 0.55 + min(_BURST_S, seconds / 30), _BURST_TIMES)
 
 
 @click.command()
@@ -37,13 +48,15 @@ def _every(seconds: float) -> Iterator[float]:
 def soak(hours: float, rate: float, seed: int, record: Path | None, folder: Path) -> None:
     """Run ingest, speed, publishing, nightly runs and maintain with the settings of production.
 
-    Memory, open files, threads and checkpoints of the streams are sampled. The exit code is 1 if one of them
-    has grown all the time, or if anything was lost, doubled or changed, see `python -m chaos`.
+    Memory, open files, threads and checkpoints of the streams are sampled. For a minute, producers send ten
+    times as much. The exit code is 1 if one of them has grown all the time, if ingest is behind at the end,
+    or if anything was lost, doubled or changed, see `python -m chaos`.
     """
     seconds, names = hours * 3600, ("north",)
     upkeep = [Fault(at_s, Kind.MAINTAIN, each) for each in names for at_s in _every(seconds)]
     nights = [each for each in schedule(seed, seconds, names, ()) if each.kind is Kind.NIGHTLY]
-    plan = Plan(seed, seconds, rate, names, sorted(nights + upkeep, key=lambda each: each.at_s), is_soak=True)
+    faults = sorted(nights + upkeep, key=lambda each: each.at_s)
+    plan = Plan(seed, seconds, rate, names, faults, is_soak=True, burst=_burst(seconds))
     try:
         with graceful_shutdown():
             report = play(plan, folder.absolute())

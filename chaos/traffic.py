@@ -2,10 +2,11 @@
 
 import json
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
+from heapq import merge
 from random import Random
 from typing import Any, Final
 
@@ -105,7 +106,24 @@ class Skew:
     by: timedelta
 
 
-def traffic(seed: int, seconds: float, rate: float, skews: Sequence[Skew] = ()) -> Iterator[Send]:
+@dataclass(frozen=True)
+class Burst:
+    """A time in which producers send more than usual.
+
+    Attributes:
+        from_s: its beginning, in seconds since the producers began.
+        to_s: its end.
+        times: how many times as many records they send.
+    """
+
+    from_s: float
+    to_s: float
+    times: int
+
+
+def traffic(
+    seed: int, seconds: float, rate: float, skews: Sequence[Skew] = (), burst: Burst | None = None
+) -> Iterator[Send]:
     """Yield what is sent in a run, in the order of sending.
 
     Args:
@@ -113,17 +131,27 @@ def traffic(seed: int, seconds: float, rate: float, skews: Sequence[Skew] = ()) 
         seconds: how long producers send; their events span 40 hours in that time, however long it is.
         rate: records a second.
         skews: when the clock of a producer is wrong.
+        burst: when they send more; None for never.
     """
     random = Random(f"traffic {seed}")  # noqa: S311 - nothing here is secret
     recent = deque[Reading](maxlen=_REMEMBERED)
-    for number in range(int(seconds * rate)):
-        at_s = number / rate
+    for number, at_s in enumerate(_moments(seconds, rate, burst)):
         clock = _BEGIN + _SPAN * (at_s / seconds)
         sort, value = _record(random, number, clock, recent)
         partition = random.randrange(PARTITIONS)
         skewed = [s.by for s in skews if s.partition == partition and s.from_s <= at_s < s.to_s]
         sent_ms = round((clock + sum(skewed, timedelta())).timestamp() * 1000)
         yield Send(number, at_s, partition, sent_ms, value, sort)
+
+
+def _moments(seconds: float, rate: float, burst: Burst | None) -> Iterable[float]:
+    """Return when records are sent, in order."""
+    steady = (number / rate for number in range(int(seconds * rate)))
+    if burst is None:
+        return steady
+    further = rate * (burst.times - 1)
+    number_further = int((burst.to_s - burst.from_s) * further)
+    return merge(steady, (burst.from_s + number / further for number in range(number_further)))
 
 
 def _record(

@@ -3,7 +3,7 @@
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
-from chaos.traffic import DAYS, MAX_FUTURE, Reading, Refused, Skew, Sort, judge, traffic
+from chaos.traffic import DAYS, MAX_FUTURE, Burst, Reading, Refused, Skew, Sort, judge, traffic
 
 SECONDS, RATE = 100.0, 50.0
 
@@ -54,3 +54,12 @@ def test_the_events_span_the_days_that_are_certified_and_one_more() -> None:
         if isinstance(reading := judge(send.value, send.timestamp_ms), Reading)
     }
     assert days == {*DAYS, DAYS[-1] + timedelta(days=1)}
+
+
+def test_a_burst_comes_on_top_of_what_is_sent_all_the_time() -> None:
+    sends = list(traffic(1, SECONDS, RATE, burst=Burst(50, 52, 10)))
+    moments = [send.at_s for send in sends]
+    assert moments == sorted(moments)
+    assert [send.number for send in sends] == list(range(len(sends)))
+    within = sum(50 <= at_s < 52 for at_s in moments)
+    assert (within, len(sends) - within) == (10 * 2 * RATE, (SECONDS - 2) * RATE)
