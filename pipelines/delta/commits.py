@@ -5,6 +5,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import date
+from itertools import islice
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
@@ -122,6 +123,28 @@ def removed_paths(spark: SparkSession, table: str, after: int, until: int) -> se
             return None
         removed |= {action["remove"]["path"] for action in said if action.get("remove")}
     return removed
+
+
+def appended_files(spark: SparkSession, table: str, at: int, most: int) -> list[dict[str, Any]]:
+    """Return some of the files that a commit has appended to a table, as its log writes them.
+
+    Args:
+        spark: The session.
+        table: The path of a Delta table.
+        at: The version that the commit made.
+        most: How many lines of it are read at most.
+
+    Returns:
+        None of a commit that the log lacks, or that rewrote rows that were there.
+
+    Raises:
+        SourceError: The file of the commit is damaged.
+    """
+    with closing(_actions(spark, table, at)) as actions:
+        said = list(islice(actions, most))
+    if any("remove" in action for action in said):
+        return []
+    return [action for action in said if action.get("add", {}).get("dataChange")]
 
 
 def _leaves_files(spark: SparkSession, table: str, at: int) -> bool:

@@ -11,9 +11,10 @@ from statistics import mean, median
 from typing import Final
 
 from pipelines.kafka.fetches import SECONDS, THROTTLED_S, FetchFigures
-from pipelines.lag.diagnosis import Advice, Diagnosis, Figure, Symptom, SymptomKind
+from pipelines.lag.diagnosis import Advice, Diagnosis, Symptom, as_symptom
 from pipelines.lag.phases import Phase, longest_phase
-from pipelines.lag.stage_facts import FrequentKey, KeySample, PartitionLag, StageFacts, TopicHealth
+from pipelines.lag.skewed_keys import against_skew, key_symptoms
+from pipelines.lag.stage_facts import PartitionLag, StageFacts, TopicHealth
 from pipelines.spark.stream_progress import WRITTEN_S, BatchFigures, TaskFigures
 
 # What came since the last two steps of a stage is not behind.
@@ -31,9 +32,6 @@ _FETCH_S: Final = 0.5
 _STATE_SHARE: Final = 0.5
 _SPILLED_BYTES: Final = 64 << 20
 _HOT_SHARE: Final = 0.5
-# Of the records of a partition, those of a key that is told, and of one that makes it hot.
-_FREQUENT_SHARE: Final = 0.05
-_HOT_KEY_SHARE: Final = 0.25
 _LONG_TASK_TIMES: Final = 4
 _LONG_TASK_SHARE: Final = 0.6
 _MANY_FILES: Final = 100
@@ -65,25 +63,21 @@ def find_cause(facts: StageFacts) -> Diagnosis:
     return replace(diagnosis, symptoms=(*diagnosis.symptoms, *_endangered(facts)))
 
 
-def _symptom(kind: SymptomKind, **figures: Figure) -> Symptom:
-    return Symptom(kind, figures)
-
-
 def _records_left(facts: StageFacts) -> Symptom:
-    return _symptom("records_left", records=facts.records, behind_s=facts.behind_s)
+    return as_symptom("records_left", records=facts.records, behind_s=facts.behind_s)
 
 
 def _unreachable(facts: StageFacts) -> Diagnosis | None:
     if facts.unreachable is None:
         return None
-    return Diagnosis("kafka", (_symptom("no_answer", failure=facts.unreachable),), 1.0, "restore_brokers")
+    return Diagnosis("kafka", (as_symptom("no_answer", failure=facts.unreachable),), 1.0, "restore_brokers")
 
 
 def _other_topic(facts: StageFacts) -> Diagnosis | None:
     if facts.health and facts.health.is_other:
-        return Diagnosis("other_topic", (_symptom("another_topic"),), 1.0, "topic_recreated")
+        return Diagnosis("other_topic", (as_symptom("another_topic"),), 1.0, "topic_recreated")
     ahead = tuple(
-        _symptom("offsets_ahead", partition=each.partition, offsets=each.ahead)
+        as_symptom("offsets_ahead", partition=each.partition, offsets=each.ahead)
         for each in facts.partitions
         if each.ahead
     )
@@ -94,7 +88,7 @@ def _other_topic(facts: StageFacts) -> Diagnosis | None:
 
 def _lost(facts: StageFacts) -> Diagnosis | None:
     lost = tuple(
-        _symptom("offsets_deleted", partition=each.partition, offsets=each.lost)
+        as_symptom("offsets_deleted", partition=each.partition, offsets=each.lost)
         for each in facts.partitions
         if each.lost
     )
@@ -104,14 +98,14 @@ def _lost(facts: StageFacts) -> Diagnosis | None:
 def _lacking(facts: StageFacts) -> Diagnosis | None:
     if facts.missing_table is None:
         return None
-    return Diagnosis("stopped", (_symptom("no_table", table=facts.missing_table),), 1.0)
+    return Diagnosis("stopped", (as_symptom("no_table", table=facts.missing_table),), 1.0)
 
 
 def _refused(facts: StageFacts) -> Diagnosis | None:
     if facts.refusal is None:
         return None
     ago_s = (facts.at - facts.refusal.at).total_seconds()
-    refused = _symptom("start_refused", ago_s=ago_s, failure=facts.refusal.failure)
+    refused = as_symptom("start_refused", ago_s=ago_s, failure=facts.refusal.failure)
     return Diagnosis("stopped", (refused,), 1.0, "fix_and_start")
 
 
@@ -120,7 +114,7 @@ def _failed(facts: StageFacts) -> Diagnosis | None:
     if stream is None or stream.failure is None:
         return None
     ended = _run_ended(facts, stream.ended_at or stream.written_at)
-    symptoms = (ended, _symptom("run_failed", failure=stream.failure))
+    symptoms = (ended, as_symptom("run_failed", failure=stream.failure))
     return Diagnosis("stopped", symptoms, 1.0, "fix_and_start")
 
 
@@ -129,8 +123,8 @@ def _died(facts: StageFacts) -> Diagnosis | None:
     silent = stream.unwritten_s(facts.at) if stream else None
     if stream is None or silent is None or facts.is_alive:
         return None
-    silence = _symptom("process_silent", process=stream.pid, host=stream.host, ago_s=silent)
-    gone = (_symptom("process_gone"),) if facts.is_alive is False else ()
+    silence = as_symptom("process_silent", process=stream.pid, host=stream.host, ago_s=silent)
+    gone = (as_symptom("process_gone"),) if facts.is_alive is False else ()
     return Diagnosis("stopped", (silence, *gone), 1.0 if gone else 0.8, "start_if_gone")
 
 
@@ -138,7 +132,7 @@ def _stuck(facts: StageFacts) -> Diagnosis | None:
     silent = facts.stream.stuck_s(facts.at) if facts.stream else None
     if silent is None:
         return None
-    return Diagnosis("stuck", (_symptom("nothing_ended", for_s=silent),), 0.9, "restart_if_stuck")
+    return Diagnosis("stuck", (as_symptom("nothing_ended", for_s=silent),), 0.9, "restart_if_stuck")
 
 
 def _not_behind(facts: StageFacts) -> Diagnosis | None:
@@ -149,9 +143,9 @@ def _not_behind(facts: StageFacts) -> Diagnosis | None:
         return None
     if not facts.records:
         if facts.rate_in == 0:
-            return Diagnosis("source_quiet", (_symptom("nothing_comes"),), 1.0)
-        return Diagnosis("none", (_symptom("all_processed"),), 1.0)
-    return Diagnosis("none", (_symptom("keeps_up", behind_s=behind, usual_s=tolerance),), 1.0)
+            return Diagnosis("source_quiet", (as_symptom("nothing_comes"),), 1.0)
+        return Diagnosis("none", (as_symptom("all_processed"),), 1.0)
+    return Diagnosis("none", (as_symptom("keeps_up", behind_s=behind, usual_s=tolerance),), 1.0)
 
 
 def _tolerance(facts: StageFacts) -> float:
@@ -175,24 +169,24 @@ def _ended(facts: StageFacts) -> Diagnosis | None:
 
 
 def _run_ended(facts: StageFacts, ended_at: datetime) -> Symptom:
-    return _symptom("run_ended", ago_s=(facts.at - ended_at).total_seconds())
+    return as_symptom("run_ended", ago_s=(facts.at - ended_at).total_seconds())
 
 
 def _never_ran(facts: StageFacts) -> Diagnosis | None:
     if facts.stream is not None:
         return None
     if facts.planned_at is None:
-        return Diagnosis("stopped", (_symptom("never_ran"),), 1.0, "start")
+        return Diagnosis("stopped", (as_symptom("never_ran"),), 1.0, "start")
     since = (facts.at - facts.planned_at).total_seconds()
     if since <= WRITTEN_S or not facts.records:
         return None
-    symptoms = (_symptom("no_figures"), _symptom("micro_batch_planned", ago_s=since))
+    symptoms = (as_symptom("no_figures"), as_symptom("micro_batch_planned", ago_s=since))
     return Diagnosis("stopped", symptoms, 0.5, "start_if_not_running")
 
 
 def _open_transaction(facts: StageFacts) -> Diagnosis | None:
     hidden = tuple(
-        _symptom("offsets_hidden", partition=each.partition, offsets=each.hidden)
+        as_symptom("offsets_hidden", partition=each.partition, offsets=each.hidden)
         for each in facts.partitions
         if each.hidden
     )
@@ -217,8 +211,8 @@ def _endangered(facts: StageFacts) -> tuple[Symptom, ...]:
     worst = min(endangered, key=lambda each: each.retention_s or 0.0)
     catch_up = worst.catch_up_s
     return (
-        _symptom("soon_deleted", partition=worst.partition, deleted_s=worst.retention_s or 0.0),
-        _symptom("read_in", read_s=catch_up) if catch_up else _symptom("no_catch_up"),
+        as_symptom("soon_deleted", partition=worst.partition, deleted_s=worst.retention_s or 0.0),
+        as_symptom("read_in", read_s=catch_up) if catch_up else as_symptom("no_catch_up"),
     )
 
 
@@ -232,14 +226,14 @@ def _is_endangered(lag: PartitionLag, keeps_s: float) -> bool:
 def _offline(facts: StageFacts) -> Diagnosis | None:
     if facts.health is None or not facts.health.offline:
         return None
-    offline = _symptom("no_leader", partitions=facts.health.offline)
+    offline = as_symptom("no_leader", partitions=facts.health.offline)
     return Diagnosis("kafka", (offline,), 1.0, "restore_brokers")
 
 
 def _throttled(facts: StageFacts) -> Diagnosis | None:
     if facts.fetches is None or facts.fetches.throttled_s < THROTTLED_S:
         return None
-    throttled = _symptom("throttled", waited_s=facts.fetches.throttled_s)
+    throttled = as_symptom("throttled", waited_s=facts.fetches.throttled_s)
     return Diagnosis("kafka", (throttled,), 0.9, "check_quotas")
 
 
@@ -253,10 +247,10 @@ def _slow_fetches(facts: StageFacts) -> Diagnosis | None:
 def _of_brokers(fetches: FetchFigures) -> Iterator[Symptom]:
     """Yield which brokers answer fetches slowly, or not at all."""
     if fetches.silent:
-        yield _symptom("no_fetch", brokers=fetches.silent, waited_s=SECONDS)
+        yield as_symptom("no_fetch", brokers=fetches.silent, waited_s=SECONDS)
     for broker, took in sorted(fetches.latency_s.items()):
         if took >= _FETCH_S:
-            yield _symptom("slow_fetch", broker=broker, took_s=took)
+            yield as_symptom("slow_fetch", broker=broker, took_s=took)
 
 
 def _slow_source(facts: StageFacts) -> Diagnosis | None:
@@ -264,15 +258,15 @@ def _slow_source(facts: StageFacts) -> Diagnosis | None:
     if facts.health is None or asking <= _SOURCE_SHARE or _phase_s(facts, "source") <= _SOURCE_S:
         return None
     quick = _quick_fetches(facts)
-    return _slow_kafka(facts, (_symptom("slow_source", share=asking), *quick), 0.5 if quick else 0.7)
+    return _slow_kafka(facts, (as_symptom("slow_source", share=asking), *quick), 0.5 if quick else 0.7)
 
 
 def _slow_kafka(facts: StageFacts, slow: tuple[Symptom, ...], sure: float) -> Diagnosis:
     """Return that brokers are slow, with what their partitions tell of them."""
     health = facts.health or TopicHealth()
-    moved = (_symptom("moved_leaders", partitions=health.moved),) if health.moved else ()
+    moved = (as_symptom("moved_leaders", partitions=health.moved),) if health.moved else ()
     if health.under_replicated:
-        under = _symptom("not_in_sync", partitions=health.under_replicated)
+        under = as_symptom("not_in_sync", partitions=health.under_replicated)
         return Diagnosis("kafka", (*slow, under, *moved), 0.9, "check_unsynced_brokers")
     return Diagnosis("kafka", (*slow, *moved), sure, "elect_leaders" if moved else "check_brokers")
 
@@ -280,14 +274,14 @@ def _slow_kafka(facts: StageFacts, slow: tuple[Symptom, ...], sure: float) -> Di
 def _quick_fetches(facts: StageFacts) -> tuple[Symptom, ...]:
     """Return that brokers answer fetches quickly; empty if they do not, or if it is unknown."""
     latency = facts.fetches.latency_s.values() if facts.fetches else ()
-    return (_symptom("quick_fetches", ms=max(latency) * 1000),) if latency else ()
+    return (as_symptom("quick_fetches", ms=max(latency) * 1000),) if latency else ()
 
 
 def _executors(facts: StageFacts) -> Diagnosis | None:
     wanted, stream = facts.wanted_executors, facts.stream
     if not wanted or not stream or stream.executors >= wanted:
         return None
-    symptom = _symptom("few_executors", executors=stream.executors, wanted=wanted)
+    symptom = as_symptom("few_executors", executors=stream.executors, wanted=wanted)
     return Diagnosis("executors", (symptom,), 0.9, "check_cluster_manager")
 
 
@@ -296,7 +290,7 @@ def _gc(facts: StageFacts) -> Diagnosis | None:
     run, gc = sum(each.run_s for each in tasks), sum(each.gc_s for each in tasks)
     if not run or gc / run <= _GC_SHARE:
         return None
-    return Diagnosis("gc", (_symptom("garbage_collection", share=gc / run),), 0.9, "more_memory")
+    return Diagnosis("gc", (as_symptom("garbage_collection", share=gc / run),), 0.9, "more_memory")
 
 
 def _spill(facts: StageFacts) -> Diagnosis | None:
@@ -305,7 +299,7 @@ def _spill(facts: StageFacts) -> Diagnosis | None:
     if not spilling or len(spilling) * 2 < len(tasks):
         return None
     most = max(each.spilled_bytes for each in spilling)
-    return Diagnosis("spill", (_symptom("spilled", mib=most / _MIB),), 0.8, "more_memory_or_less_data")
+    return Diagnosis("spill", (as_symptom("spilled", mib=most / _MIB),), 0.8, "more_memory_or_less_data")
 
 
 def _hot_partition(facts: StageFacts) -> Diagnosis | None:
@@ -318,8 +312,8 @@ def _hot_partition(facts: StageFacts) -> Diagnosis | None:
     # The backlog of one whose leader was away is as uneven, and shrinks.
     if share < max(_HOT_SHARE, min(2 * fair, 0.9)) or hot.catch_up_s is not None:
         return None
-    symptom = _symptom("hot_partition", partition=hot.partition, share=share, fair=fair)
-    return Diagnosis("skew", (symptom, *_keys(facts)), 0.8, _against_skew(facts))
+    symptom = as_symptom("hot_partition", partition=hot.partition, share=share, fair=fair)
+    return Diagnosis("skew", (symptom, *key_symptoms(facts)), 0.8, against_skew(facts))
 
 
 def _hot_task(facts: StageFacts) -> Diagnosis | None:
@@ -328,42 +322,8 @@ def _hot_task(facts: StageFacts) -> Diagnosis | None:
         return None
     last = long[-1]
     longest = last.tasks.longest_s if last.tasks else 0.0
-    symptom = _symptom("long_task", longest=longest, micro_batch=last.seconds)
-    return Diagnosis("skew", (symptom, *_keys(facts)), 0.7, _against_skew(facts))
-
-
-def _keys(facts: StageFacts) -> tuple[Symptom, ...]:
-    """Return the keys of which a partition has many records; empty if they are unknown."""
-    sample = facts.sample
-    if sample is None:
-        return ()
-    frequent = tuple(_key(sample, each) for each in sample.keys if each.least >= _FREQUENT_SHARE)
-    most = sample.keys[0].share
-    none = _symptom("no_frequent_key", share=most, records=sample.records, partition=sample.partition)
-    return frequent or (none,)
-
-
-def _key(sample: KeySample, key: FrequentKey) -> Symptom:
-    figures: dict[str, Figure] = {
-        "share": key.share,
-        "records": sample.records,
-        "partition": sample.partition,
-    }
-    if key.is_missing:
-        return _symptom("no_key", **figures)
-    if key.shown is None:
-        return _symptom("hidden_key", offset=key.offset, **figures)
-    return _symptom("frequent_key", key=key.shown, offset=key.offset, **figures)
-
-
-def _against_skew(facts: StageFacts) -> Advice:
-    if facts.stage != "ingest":
-        return "spread_keys"
-    if facts.sample is None:
-        return "spread_partitions"
-    # No number of partitions divides a key.
-    is_one_key = any(not each.is_missing and each.least >= _HOT_KEY_SHARE for each in facts.sample.keys)
-    return "divide_key" if is_one_key else "check_partitioner"
+    symptom = as_symptom("long_task", longest=longest, micro_batch=last.seconds)
+    return Diagnosis("skew", (symptom, *key_symptoms(facts)), 0.7, against_skew(facts))
 
 
 def _is_uneven(batch: BatchFigures, tasks: TaskFigures) -> bool:
@@ -379,7 +339,7 @@ def _state(facts: StageFacts) -> Diagnosis | None:
         return None
     newest = recent[-1].state
     memory = newest.memory_bytes if newest else 0
-    symptoms = (_symptom("state_time", share=state / run), _symptom("state_memory", mib=memory / _MIB))
+    symptoms = (as_symptom("state_time", share=state / run), as_symptom("state_memory", mib=memory / _MIB))
     return Diagnosis("state", symptoms, 0.8, "less_state")
 
 
@@ -392,17 +352,17 @@ def _small_files(facts: StageFacts) -> Diagnosis | None:
     if size >= _SMALL_BYTES:
         return None
     advice: Advice = "fewer_files_of_ingest" if facts.stage == "speed" else "fewer_files_of_speed"
-    return Diagnosis("small_files", (_symptom("many_files", files=files, kib=size / 1024),), 0.7, advice)
+    return Diagnosis("small_files", (as_symptom("many_files", files=files, kib=size / 1024),), 0.7, advice)
 
 
 def _burst(facts: StageFacts) -> Diagnosis | None:
     now, usual, capacity = facts.rate_in, facts.usual_rate_in, facts.capacity
     if not now or usual is None or now < _BURST_TIMES * usual or (capacity and capacity < usual):
         return None
-    can = (_symptom("capacity", rate=capacity),) if capacity else ()
+    can = (as_symptom("capacity", rate=capacity),) if capacity else ()
     # After an hour without a record nobody knows what is usual.
     sure = 0.8 if usual else 0.6
-    return Diagnosis("burst", (_symptom("burst_rate", rate=now, usual=usual), *can), sure, "wait_for_end")
+    return Diagnosis("burst", (as_symptom("burst_rate", rate=now, usual=usual), *can), sure, "wait_for_end")
 
 
 def _slow(facts: StageFacts) -> Diagnosis | None:
@@ -411,8 +371,8 @@ def _slow(facts: StageFacts) -> Diagnosis | None:
         return None
     longest = longest_phase(_recent(facts), facts.stage)
     symptoms = (
-        _symptom("rate_at_capacity", rate=rate_in, capacity=capacity),
-        _symptom("longest_phase", share=longest.share, phase=longest.phase),
+        as_symptom("rate_at_capacity", rate=rate_in, capacity=capacity),
+        as_symptom("longest_phase", share=longest.share, phase=longest.phase),
         *(_quick_fetches(facts) if longest.phase == "write" else ()),
     )
     return Diagnosis("slow", symptoms, 0.8, _FASTER[longest.phase])
@@ -422,7 +382,10 @@ def _catching_up(facts: StageFacts) -> Diagnosis | None:
     left = facts.catch_up_s
     if not left:
         return None
-    symptoms = (_symptom("catching_up", records=facts.records), _symptom("processed_in", processed_s=left))
+    symptoms = (
+        as_symptom("catching_up", records=facts.records),
+        as_symptom("processed_in", processed_s=left),
+    )
     return Diagnosis("catching_up", symptoms, 0.8)
 
 

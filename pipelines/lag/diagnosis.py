@@ -67,6 +67,9 @@ SymptomKind = Literal[
     "hidden_key",
     "no_key",
     "no_frequent_key",
+    "frequent_event_key",
+    "hidden_event_key",
+    "no_frequent_event_key",
     "long_task",
     "state_time",
     "state_memory",
@@ -102,6 +105,9 @@ Advice = Literal[
     "divide_key",
     "check_partitioner",
     "spread_keys",
+    "fewer_of_key",
+    "more_state_partitions",
+    "more_slots",
     "less_state",
     "fewer_files_of_ingest",
     "fewer_files_of_speed",
@@ -128,6 +134,11 @@ class Symptom:
 
     kind: SymptomKind
     figures: Mapping[str, Figure]
+
+
+def as_symptom(kind: SymptomKind, **figures: Figure) -> Symptom:
+    """Return a symptom with its figures."""
+    return Symptom(kind, figures)
 
 
 @dataclass(frozen=True)

@@ -105,6 +105,34 @@ class KeySample:
 
 
 @dataclass(frozen=True)
+class FrequentEventKey:
+    """A frequent dedup key of a sample.
+
+    Attributes:
+        shown: What may be shown of it, as `oncelake explain` takes it; None if nothing may be.
+        share: Of the rows of the sample, those with this key.
+        place: Where such a row comes from, such as `flights-1@7`.
+    """
+
+    shown: str | None
+    share: float
+    place: str
+
+
+@dataclass(frozen=True)
+class EventKeySample:
+    """The dedup keys of some rows that a stage has not read, or has just read.
+
+    Attributes:
+        rows: How many rows were looked at.
+        keys: The most frequent keys of valid ones, the most frequent first.
+    """
+
+    rows: int
+    keys: tuple[FrequentEventKey, ...]
+
+
+@dataclass(frozen=True)
 class StageFacts:
     """What is known of a stage.
 
@@ -126,6 +154,7 @@ class StageFacts:
         fetches: Of a stage that reads Kafka and is behind, how brokers answer fetches; None if it is unknown.
         sample: Of such a stage whose partitions are uneven, keys of the partition that is most behind; None
             if they are unknown.
+        event_keys: Of a stage that reads a table and has a long task, dedup keys; None if they are unknown.
     """
 
     stage: Query
@@ -144,6 +173,7 @@ class StageFacts:
     unreachable: str | None = None
     fetches: FetchFigures | None = None
     sample: KeySample | None = None
+    event_keys: EventKeySample | None = None
 
     @property
     def name(self) -> str:

@@ -15,6 +15,7 @@ from pipelines.delta.stream_position import first_unread_version, unread_rows
 from pipelines.delta.tables import exists, version
 from pipelines.errors import InfrastructureError
 from pipelines.kafka.backlog import Backlog, PartitionBacklog, backlog
+from pipelines.lag.event_key_looks import keys_looked_at
 from pipelines.lag.kafka_looks import looked_at
 from pipelines.lag.stage_facts import PartitionLag, StageFacts, TopicHealth
 from pipelines.spark.checkpoints import offsets_of, planned_at, query_files
@@ -97,7 +98,7 @@ def _behind_table(
 ) -> StageFacts:
     """Return what is known of a stage that reads a table, of this name."""
     if exists(pipeline.spark, pipeline.table(STREAMS[query].reads[0])):
-        return _with_stream(pipeline, query, behind(pipeline))
+        return keys_looked_at(pipeline, _with_stream(pipeline, query, behind(pipeline)), query)
     return replace(_with_stream(pipeline, query, ()), missing_table=source)
 
 

@@ -52,6 +52,10 @@ SYMPTOM_TEXTS: Final[dict[SymptomKind, str]] = {
     "no_key": "{share:.0%} of {records:,} sampled records of partition {partition} have no Kafka record key",
     "no_frequent_key": "no Kafka record key has more than {share:.0%} of {records:,} sampled records of"
     " partition {partition}",
+    "frequent_event_key": "{share:.0%} of {rows:,} sampled rows have the dedup key {key}, such as {place}",
+    "hidden_event_key": "{share:.0%} of {rows:,} sampled rows have one dedup key, which the contract hides,"
+    " such as {place}",
+    "no_frequent_event_key": "no dedup key has more than {share:.0%} of {rows:,} sampled rows",
     "long_task": "one task runs for {longest:.1f} s of {micro_batch:.1f} s",
     "state_time": "{share:.0%} of the time of tasks is spent on the state",
     "state_memory": "it takes {mib:,.0f} MiB of memory",
@@ -92,7 +96,11 @@ ADVICE: Final[dict[Advice, str]] = {
     " key; see docs/lag.md, 'Frequent keys'",
     "check_partitioner": "no single key is the reason: check how producers choose the partition; add"
     " partitions",
-    "spread_keys": "find out which keys are so frequent; raise speed.state_partitions",
+    "spread_keys": "find out which dedup keys are so frequent; see docs/lag.md, 'Frequent dedup keys'",
+    "fewer_of_key": "one task takes all rows of a key: let producers send fewer copies of it, or make the"
+    " contract's primary key finer; see docs/lag.md, 'Frequent dedup keys'",
+    "more_state_partitions": "no single key is the reason: raise speed.state_partitions",
+    "more_slots": "no single key is the reason: raise publish.slots, up to the partitions of the topic",
     "less_state": "shorten speed.watermark_delay, or give executors faster local disks and more memory",
     "fewer_files_of_ingest": "raise ingest.trigger_interval; compact the table: run maintain",
     "fewer_files_of_speed": "raise speed.trigger_interval; compact the table: run maintain",

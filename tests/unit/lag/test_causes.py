@@ -15,7 +15,15 @@ from pipelines.kafka.fetches import FetchFigures
 from pipelines.lag.alerts import status_of
 from pipelines.lag.causes import find_cause
 from pipelines.lag.diagnosis import LagCause, Symptom
-from pipelines.lag.stage_facts import FrequentKey, KeySample, PartitionLag, StageFacts, TopicHealth
+from pipelines.lag.stage_facts import (
+    EventKeySample,
+    FrequentEventKey,
+    FrequentKey,
+    KeySample,
+    PartitionLag,
+    StageFacts,
+    TopicHealth,
+)
 from pipelines.spark.stream_progress import (
     BatchFigures,
     StateFigures,
@@ -562,6 +570,36 @@ def test_a_long_task_of_ingest_is_told_with_the_keys_of_its_partition_and_not_wi
     assert told(stage) == ("skew", "spread_partitions", ["long_task"])
     sampled(stage, FrequentKey("'UA'", is_missing=False, share=0.9, least=0.9, offset=7))
     assert told(stage) == ("skew", "divide_key", ["long_task", "frequent_key"])
+
+
+@pytest.mark.parametrize(
+    ("query", "shown", "share", "kinds", "advice"),
+    [
+        ("speed", "carrier=UA", 0.6, ["long_task", "frequent_event_key"], "fewer_of_key"),
+        ("publish", "carrier=UA", 0.6, ["long_task", "frequent_event_key"], "fewer_of_key"),
+        ("speed", None, 0.6, ["long_task", "hidden_event_key"], "fewer_of_key"),
+        ("speed", "carrier=UA", 0.1, ["long_task", "frequent_event_key"], "more_state_partitions"),
+        ("speed", "carrier=UA", 0.01, ["long_task", "no_frequent_event_key"], "more_state_partitions"),
+        ("publish", "carrier=UA", 0.01, ["long_task", "no_frequent_event_key"], "more_slots"),
+    ],
+)
+def test_a_long_task_of_a_stage_that_reads_a_table_is_told_with_its_dedup_keys(
+    query: Query, shown: str | None, share: float, kinds: list[str], advice: str
+) -> None:
+    stage = Stage(1, query)
+    hot_key(stage)
+    assert told(stage) == ("skew", "spread_keys", ["long_task"])
+    stage.change(event_keys=EventKeySample(1_500, (FrequentEventKey(shown, share, "flights-1@7"),)))
+    assert told(stage) == ("skew", advice, kinds)
+    figures = find_cause(stage.facts).symptoms[1].figures
+    assert (figures["share"], figures["rows"]) == (share, 1_500)
+
+
+def test_rows_of_which_none_is_an_event_have_no_frequent_key() -> None:
+    stage = Stage(1, "speed")
+    hot_key(stage)
+    stage.change(event_keys=EventKeySample(2_000, ()))
+    assert told(stage) == ("skew", "more_state_partitions", ["long_task", "no_frequent_event_key"])
 
 
 def test_a_quota_is_told_before_slow_brokers_and_a_short_wait_is_none() -> None:
