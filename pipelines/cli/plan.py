@@ -1,6 +1,7 @@
 """`oncelake plan`: everything is checked and shown, nothing is run, no Spark is started."""
 
 import json
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ from pipelines.durations import format_interval
 from pipelines.formats.registered_formats import names_schemas
 from pipelines.kafka.source import shown_options
 from pipelines.runtime.notifications import hooks
+from pipelines.spark.plain_endpoints import plain_endpoints
 from pipelines.spark.state_store import PROVIDER
 
 
@@ -132,7 +134,7 @@ def _risks(config: PipelineConfig) -> dict[str, dict[str, str]]:
     accepted = {str(name): RISKS[name].harm for name in config.accept_risks}
     others = {
         each.setting: refusal(each.name, each.found, each.expected)
-        for each in taken(config)
+        for each in (*taken(config), *plain_endpoints(os.environ))
         if each.name not in config.accept_risks
     }
     sections = {"accepted risks": accepted, "risks that are not accepted": others}

@@ -62,28 +62,32 @@ def _of_client(
             f"let the brokers listen by SASL_SSL, set {_PROTOCOL} to it, and change the login",
         )
     asks_for_tokens = protocol.startswith("SASL") and mechanism == "OAUTHBEARER"
-    if asks_for_tokens and _is_plain(issuer := given.get(_TOKENS, "")):
+    if asks_for_tokens and is_plain(issuer := given.get(_TOKENS, "")):
         part = "secrets" if _TOKENS in secrets else "options"
-        yield _risk((*section, part, _TOKENS), f"{_shown(issuer)}, with a login", "set it to https://")
+        yield plain_risk(
+            (*section, part, _TOKENS), f"{shown_address(issuer)}, with a login", "set it to https://"
+        )
 
 
 def _of_registry(registry: RegistryConfig) -> Iterator[TakenRisk]:
     logins = sorted(filter(_REGISTRY_LOGIN.match, {*registry.options, *registry.secrets}))
-    plain = next((url for url in registry.url.split(",") if _is_plain(url)), None)
+    plain = next((url for url in registry.url.split(",") if is_plain(url)), None)
     if plain and logins:
         fix = "set registry.url to https://, and ssl.ca.location in registry.options if its CA is your own"
-        yield _risk(("registry", "url"), f"{_shown(plain)}, with a login ({logins[0]})", fix)
+        yield plain_risk(("registry", "url"), f"{shown_address(plain)}, with a login ({logins[0]})", fix)
     issuer = registry.options.get(_ISSUER, "")
-    if _is_plain(issuer):
-        yield _risk(("registry", "options", _ISSUER), f"{_shown(issuer)}, with a login", "set it to https://")
+    if is_plain(issuer):
+        yield plain_risk(
+            ("registry", "options", _ISSUER), f"{shown_address(issuer)}, with a login", "set it to https://"
+        )
 
 
 def _of_webhook(notify: NotifyConfig) -> Iterator[TakenRisk]:
     logins = sorted(filter(carries_login, notify.headers))
-    if notify.webhook and logins and _is_plain(notify.webhook.get_secret_value()):
+    if notify.webhook and logins and is_plain(notify.webhook.get_secret_value()):
         # The address itself may be a secret.
         found = f"http:// and an address that is not shown, with the header {logins[0]}"
-        yield _risk(("notify", "webhook"), found, "set notify.webhook to https://")
+        yield plain_risk(("notify", "webhook"), found, "set notify.webhook to https://")
 
 
 def _buckets(config: PipelineConfig) -> list[str]:
@@ -99,9 +103,9 @@ def _of_s3(config: PipelineConfig, bucket: str) -> Iterator[TakenRisk]:
     endpoint, tls = (next((name for name in each if name in conf), "") for each in names.values())
     address, is_off = conf.get(endpoint, ""), conf.get(tls, "").strip().lower() == "false"
     if "://" in address:
-        if _is_plain(address):
-            found = f"{_shown(address)}, which requests are signed for"
-            yield _risk(("spark", "conf", endpoint), found, f"set {endpoint} to https://")
+        if is_plain(address):
+            found = f"{shown_address(address)}, which requests are signed for"
+            yield plain_risk(("spark", "conf", endpoint), found, f"set {endpoint} to https://")
     elif is_off and not _is_here(f"http://{address}"):
         yield TakenRisk(
             "login_in_plain_text",
@@ -111,11 +115,19 @@ def _of_s3(config: PipelineConfig, bucket: str) -> Iterator[TakenRisk]:
         )
 
 
-def _risk(location: tuple[str, ...], found: str, fix: str) -> TakenRisk:
+def plain_risk(location: tuple[str, ...], found: str, fix: str) -> TakenRisk:
+    """Return the risk of a login that is sent over HTTP.
+
+    Args:
+        location: The setting, as keys from the outermost on.
+        found: Its value, as far as it may be shown.
+        fix: What helps, beside another login.
+    """
     return TakenRisk("login_in_plain_text", location, found, _EXPECTED, f"{fix}, and change the login")
 
 
-def _is_plain(url: str) -> bool:
+def is_plain(url: str) -> bool:
+    """Return whether what is sent to an address can be read on the way to another machine."""
     return url.strip().lower().startswith("http://") and not _is_here(url)
 
 
@@ -132,6 +144,6 @@ def _is_here(url: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-def _shown(url: str) -> str:
+def shown_address(url: str) -> str:
     """Return an address without what may be a secret in it."""
     return f"http://{urlsplit(url.strip()).netloc.rpartition('@')[2]}"

@@ -97,7 +97,9 @@ def _check_taken(name: str, question: str, severity: FindingSeverity, risk: Risk
     """Register the check that finds a risk which settings take by themselves."""
 
     def find(facts: PipelineFacts) -> Iterator[Finding]:
-        for each in (each for each in taken(facts.config) if each.name == risk):
+        for each in (*taken(facts.config), *facts.environment):
+            if each.name != risk:
+                continue
             yield Finding(
                 severity,
                 f"{each.setting} is {each.found}: {RISKS[risk].harm}",

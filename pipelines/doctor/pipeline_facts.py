@@ -6,6 +6,7 @@ from datetime import date, datetime, timedelta
 from typing import Literal
 
 from pipelines.config.model import PipelineConfig
+from pipelines.config.risks import TakenRisk
 from pipelines.config.streams import Query
 from pipelines.doctor.findings import ClusterLabel
 from pipelines.kafka.topic_state import TopicState
@@ -219,6 +220,7 @@ class PipelineFacts:
         sources: With several clusters, the same of each that was asked: `config` is that of its source, and
             only topic, ingest, and what bronze says of it are known. What is beside them then has the topic
             of the first cluster, and no ingest.
+        environment: The risks that variables of this process's environment take.
     """
 
     config: PipelineConfig
@@ -236,6 +238,7 @@ class PipelineFacts:
     lateness: LatenessFacts | None = None
     output: OutputFacts | None = None
     sources: tuple["PipelineFacts", ...] = ()
+    environment: tuple[TakenRisk, ...] = ()
 
     def of(self, scope: Scope) -> tuple["PipelineFacts", ...]:
         """Return the facts that a check looks at, one after the other."""

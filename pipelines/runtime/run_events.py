@@ -23,7 +23,8 @@ from pipelines.contracts.descriptions import descriptions_of
 from pipelines.errors import ConfigError
 from pipelines.runtime.addresses import mask_addresses
 
-_VARIABLES: Final = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG")
+URL: Final = "OPENLINEAGE_URL"
+CONFIG: Final = "OPENLINEAGE_CONFIG"
 _NAMESPACE: Final = "OPENLINEAGE_NAMESPACE"
 _DISABLED: Final = "OPENLINEAGE_DISABLED"
 _THREAD: Final = "openlineage"
@@ -59,8 +60,8 @@ def begin_events(config: PipelineConfig, contract: DataContract, job: str) -> "R
         ConfigError: The client of OpenLineage is not installed, or refuses its settings.
     """
     datasets = datasets_of(config, job)
-    variable = next((name for name in _VARIABLES if os.environ.get(name)), None)
-    if datasets is None or variable is None or os.environ.get(_DISABLED, "").strip().lower() == "true":
+    variable = asking_variable(os.environ)
+    if datasets is None or variable is None:
         return None
     try:
         from openlineage.client import OpenLineageClient, event_v2
@@ -80,6 +81,13 @@ def begin_events(config: PipelineConfig, contract: DataContract, job: str) -> "R
     events = RunEvents(client.emit, _Run(config, contract, job, datasets))
     events.send("START")
     return events
+
+
+def asking_variable(environ: Mapping[str, str]) -> str | None:
+    """Return which variable of the environment asks for run events; None if nobody asks."""
+    if environ.get(_DISABLED, "").strip().lower() == "true":
+        return None
+    return next((name for name in (URL, CONFIG) if environ.get(name)), None)
 
 
 @dataclass(frozen=True)

@@ -25,25 +25,30 @@ def otlp_signals(environ: Mapping[str, str]) -> frozenset[Signal]:
     Raises:
         ConfigError: Another protocol is asked for, or the library is not installed.
     """
-    if environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
-        return frozenset()
-    signals = [signal for signal in get_args(Signal) if _is_wanted(signal, environ)]
+    signals = wanted_signals(environ)
     for signal in signals:
         _require_protocol(signal, environ)
     if signals and not all(map(_is_there, _MODULES)):
         raise ConfigError(
-            f"{_endpoint(signals[0], environ)} is set, and the packages of OpenTelemetry are not installed;"
-            " install them: pip install 'oncelake[otel]'; or unset the variable"
+            f"{endpoint_variable(signals[0], environ)} is set, and the packages of OpenTelemetry are not"
+            " installed; install them: pip install 'oncelake[otel]'; or unset the variable"
         )
     return frozenset(signals)
 
 
+def wanted_signals(environ: Mapping[str, str]) -> list[Signal]:
+    """Return which signals the environment asks for, whether they can be exported or not."""
+    if environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return []
+    return [signal for signal in get_args(Signal) if _is_wanted(signal, environ)]
+
+
 def _is_wanted(signal: Signal, environ: Mapping[str, str]) -> bool:
     exporters = (environ.get(f"OTEL_{signal.upper()}_EXPORTER") or "otlp").split(",")
-    return "otlp" in exporters and bool(environ.get(_endpoint(signal, environ)))
+    return "otlp" in exporters and bool(environ.get(endpoint_variable(signal, environ)))
 
 
-def _endpoint(signal: Signal, environ: Mapping[str, str]) -> str:
+def endpoint_variable(signal: Signal, environ: Mapping[str, str]) -> str:
     """Return the variable that names the endpoint of a signal; that of the signal wins over that of all."""
     own = f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT"
     return own if environ.get(own) else _ENDPOINT
@@ -55,7 +60,7 @@ def _require_protocol(signal: Signal, environ: Mapping[str, str]) -> None:
             if found != _PROTOCOL:
                 raise ConfigError(
                     f"{variable}: expected {_PROTOCOL}, got {found!r}; unset it, and name the HTTP endpoint"
-                    f" of the collector in {_endpoint(signal, environ)}, such as http://HOST:4318"
+                    f" of the collector in {endpoint_variable(signal, environ)}, such as http://HOST:4318"
                 )
             return
 

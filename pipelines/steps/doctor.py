@@ -1,5 +1,6 @@
 """Doctor: asks for what is known of a pipeline, each part within a limit of time, and makes all checks."""
 
+import os
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -20,6 +21,7 @@ from pipelines.errors import AuditFailed, OncelakeError
 from pipelines.spark.failures import cause
 from pipelines.spark.log_store import probe_store
 from pipelines.spark.pipeline import Pipeline
+from pipelines.spark.plain_endpoints import plain_endpoints
 from pipelines.steps.probes import (
     damaged_logs,
     dead_letter_facts,
@@ -124,7 +126,8 @@ def diagnose(
     of_sources = [facts.ask_source(source, pipeline) for source in sources]
     for probe in others:
         facts.take(probe, pipeline)
-    checkup = run_checks(replace(facts.of(config), sources=tuple(of_sources)))
+    environment = tuple(plain_endpoints(os.environ))
+    checkup = run_checks(replace(facts.of(config), sources=tuple(of_sources), environment=environment))
     if names := checkup.at_least(fail_on):
         level = "error" if fail_on == "error" else "error or warning"
         raise ChecksFailed(

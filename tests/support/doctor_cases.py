@@ -17,6 +17,7 @@ from pipelines.doctor.pipeline_facts import (
 )
 from pipelines.racks.topology import Partition
 from pipelines.spark.log_store import StoreProbe
+from pipelines.spark.plain_endpoints import plain_endpoints
 from pipelines.spark.stream_progress import Refusal
 from tests.support.doctor_facts import (
     DAY,
@@ -127,6 +128,13 @@ CASES = [
         configured("registry.url=http://registry:8081", "registry.secrets.basic.auth.user.info=a:b"),
         "registry.url is http://registry:8081, with a login (basic.auth.user.info): whoever listens",
         configured("registry.url=http://localhost:8081", "registry.secrets.basic.auth.user.info=a:b"),
+    ),
+    Case(
+        "logins_are_encrypted",
+        "warning",
+        replace(SOUND, environment=tuple(plain_endpoints({"OPENLINEAGE_URL": "http://a:b@lineage:5000"}))),
+        "OPENLINEAGE_URL is http://lineage:5000, with a login in the address: whoever listens",
+        replace(SOUND, environment=tuple(plain_endpoints({"OPENLINEAGE_URL": "http://lineage:5000"}))),
     ),
     Case(
         "first_start_reads_all",

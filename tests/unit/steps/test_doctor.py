@@ -175,6 +175,19 @@ def test_a_session_that_does_not_start_is_one_finding_and_the_rest_is_skipped() 
     assert results["jars_are_whole"].status in ("passed", "found")
 
 
+def test_the_environment_in_which_doctor_runs_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENLINEAGE_URL", "http://me:hush-hush@lineage:5000")
+
+    def start() -> Pipeline:
+        raise InfrastructureError("jars cannot be fetched")
+
+    with pytest.raises(ChecksFailed) as found:
+        diagnose(load_config("flights", environ={}), start, "error")
+    results = {each.check.name: each for each in found.value.checkup.results}
+    (finding,) = results["logins_are_encrypted"].findings
+    assert finding.found.startswith("OPENLINEAGE_URL is http://lineage:5000, with a login in the address")
+
+
 def test_when_bronze_began_is_asked_only_as_long_as_no_night_has_decided(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
