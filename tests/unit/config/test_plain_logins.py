@@ -173,3 +173,33 @@ def test_a_further_cluster_and_the_client_that_publishes_are_looked_at_but_no_re
     told = found(*clusters, *servers, "kafka.clusters.us.retired=true", *publish, *login)
     assert list(told) == ["kafka.clusters.eu.options.security.protocol", "publish.options.security.protocol"]
     assert "PLAIN sends a password to out:9092" in told["publish.options.security.protocol"]
+
+
+PLAIN = (
+    f"{KAFKA}=SASL_PLAINTEXT",
+    "kafka.options.sasl.mechanism=PLAIN",
+    f"kafka.secrets.sasl.jaas.config={HUSH}",
+)
+
+
+def test_a_login_that_publish_shares_is_told_once() -> None:
+    told = found("kafka.bootstrap_servers=k:9092", *PLAIN, "publish.topic=out")
+    assert list(told) == [KAFKA]
+    assert "PLAIN sends a password to k:9092" in told[KAFKA]
+
+
+@pytest.mark.parametrize("name", ["sasl.mechanism", "sasl.mechanisms"])
+def test_a_client_that_publishes_to_another_cluster_is_looked_at_by_its_own_login(name: str) -> None:
+    other = ("publish.topic=out", "publish.bootstrap_servers=out:9092")
+    login = ("publish.options.security.protocol=sasl_plaintext", f"publish.secrets.sasl.password={HUSH}")
+    # The login by which the topic is read is for its own cluster alone, and stays on this machine here.
+    assert found("kafka.bootstrap_servers=localhost:9092", *PLAIN, *other) == {}
+    told = found(*other, *login, f"publish.options.{name}=PLAIN")
+    assert list(told) == ["publish.options.security.protocol"]
+    assert "PLAIN sends a password to out:9092" in told["publish.options.security.protocol"]
+    secret = f"publish.secrets.{name}=PLAIN"
+    assert list(found(*other, *login, secret)) == ["publish.options.security.protocol"]
+    assert found(*other, *login, f"publish.options.{name}=SCRAM-SHA-512") == {}
+    # A login of its own on the cluster that is read.
+    on_same = ("kafka.bootstrap_servers=k:9092", "publish.topic=out", *login, f"publish.options.{name}=PLAIN")
+    assert "sends a password to k:9092" in found(*on_same)["publish.options.security.protocol"]
