@@ -66,10 +66,11 @@ as `local[2]`.
 
 ## Several clusters
 
-Each of a pipeline's [clusters](clusters.md) that is not retired is checked, one after the other: whether
-it answers, the topic, its settings and retention, rights, replicas, racks, offsets, and the checkpoint
-and the last run of its ingest. A finding about one of them says so. One that does not answer is a
-finding about that cluster; the others are checked all the same.
+Each of a pipeline's [clusters](clusters.md) that is not retired is checked: whether it answers, the
+topic, its settings and retention, rights, replicas, racks, offsets, and the checkpoint and the last run
+of its ingest. A finding about one of them says so. Up to eight clusters are asked at once, so one that
+does not answer is a finding about that cluster, and holds up none of the others. Findings come in the
+order of the configuration.
 
 ```
 error: cluster: cluster_answers

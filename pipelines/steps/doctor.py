@@ -2,8 +2,8 @@
 
 import os
 import threading
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -36,6 +36,8 @@ from pipelines.steps.probes import (
 
 LIMIT: Final = timedelta(minutes=1)
 """How long a part may take. What asks a cluster may also wait for `kafka.connect_timeout`."""
+
+_CLUSTERS_AT_ONCE: Final = 8
 
 
 class ChecksFailed(AuditFailed):
@@ -90,7 +92,7 @@ def probes(config: PipelineConfig) -> tuple[Probe, ...]:
 
 
 def source_probes(source: PipelineConfig) -> tuple[Probe, ...]:
-    """Return what is asked of one of several clusters, and of its ingest, in this order."""
+    """Return what is asked of one of several clusters: first of itself, then of its ingest, in this order."""
     return (
         Probe("topic", topic_facts, limit=LIMIT + source.kafka.connect_timeout),
         Probe("streams", stream_facts),
@@ -123,11 +125,11 @@ def diagnose(
     store, logs, *others = probes(config)
     for probe in (store, logs):
         facts.take(probe, pipeline)
-    of_sources = [facts.ask_source(source, pipeline) for source in sources]
+    of_sources = facts.ask_sources(sources, pipeline)
     for probe in others:
         facts.take(probe, pipeline)
     environment = tuple(plain_endpoints(os.environ))
-    checkup = run_checks(replace(facts.of(config), sources=tuple(of_sources), environment=environment))
+    checkup = run_checks(replace(facts.of(config), sources=of_sources, environment=environment))
     if names := checkup.at_least(fail_on):
         level = "error" if fail_on == "error" else "error or warning"
         raise ChecksFailed(
@@ -185,11 +187,29 @@ class _Asked:
         damaged: set[Part] = {"logs"} if self._parts.get("logs") else set()
         return {*self.failures, *self._left_out, *damaged}
 
-    def ask_source(self, source: PipelineConfig, pipeline: Pipeline | None) -> PipelineFacts:
-        """Ask one of several clusters, which hides no other if it does not answer."""
+    def ask_sources(
+        self, sources: Sequence[PipelineConfig], pipeline: Pipeline | None
+    ) -> tuple[PipelineFacts, ...]:
+        """Ask several clusters at once; one that does not answer neither hides nor holds up another."""
+        with ThreadPoolExecutor(_CLUSTERS_AT_ONCE, thread_name_prefix="doctor") as threads:
+            asked = list(threads.map(lambda source: self._ask_cluster(source, pipeline), sources))
+        # Queries set what the session has for all, so what the lake knows of a source is asked one by one.
+        return tuple(
+            self._ask_lake(source, own, pipeline) for source, own in zip(sources, asked, strict=True)
+        )
+
+    def _ask_cluster(self, source: PipelineConfig, pipeline: Pipeline | None) -> "_Asked":
+        """Ask a cluster itself."""
         own = _Asked(self._at)
         own._left_out |= self._lost & {"logs"}
-        for probe in source_probes(source):
+        cluster, *_ = source_probes(source)
+        own.take(cluster, pipeline and replace(pipeline, config=source))
+        return own
+
+    def _ask_lake(self, source: PipelineConfig, own: "_Asked", pipeline: Pipeline | None) -> PipelineFacts:
+        """Ask for what the lake knows of a source whose cluster was asked."""
+        _, *others = source_probes(source)
+        for probe in others:
             own.take(probe, pipeline and replace(pipeline, config=source))
         if source.cluster is None and "topic" in own._parts:
             self._parts["topic"] = own._parts["topic"]

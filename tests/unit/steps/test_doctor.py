@@ -1,7 +1,7 @@
 """What is asked of a pipeline is asked within a limit, and not of a cluster that does not answer."""
 
 from datetime import UTC, datetime, timedelta
-from threading import Event, current_thread
+from threading import Event, Lock, current_thread
 from types import SimpleNamespace
 from typing import Any, get_args
 
@@ -71,7 +71,7 @@ class Clusters:
 
     def facts(self, asked: _Asked) -> list[Any]:
         """What is known of each."""
-        return [asked.ask_source(each, self.pipeline) for each in self.config.sources()]
+        return [*asked.ask_sources(self.config.sources(), self.pipeline)]
 
     def topic(self, source: Pipeline) -> str:
         cluster = source.config.cluster
@@ -85,12 +85,59 @@ def test_a_cluster_that_does_not_answer_hides_none_of_the_others(monkeypatch: py
     clusters, asked = Clusters(monkeypatch, "eu"), _Asked()
     asked.ask("logs", lambda: (), MINUTE)
     first, eu = clusters.facts(asked)
-    assert clusters.asked == [(None, clusters.config.kafka.bootstrap_servers), ("eu", "eu:1")]
+    assert {*clusters.asked} == {(None, clusters.config.kafka.bootstrap_servers), ("eu", "eu:1")}
     assert (first.topic, first.failures) == ("topic of None", {})
     assert (eu.topic, eu.failures["topic"].words) == (None, "eu: no answer")
     assert (eu.streams, eu.tables, eu.cluster and eu.cluster.name) == ({}, "tables", "eu")
     whole: Any = asked.of(clusters.config)
     assert (whole.topic, whole.failures, whole.at) == ("topic of None", {}, eu.at)
+
+
+MANY = [f"kafka.clusters.c{number}.bootstrap_servers=c{number}:1" for number in range(12)]
+
+
+def test_a_cluster_that_answers_late_holds_up_no_other_and_the_order_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clusters, asked, others_asked = Clusters(monkeypatch), _Asked(), Event()
+
+    def topic(source: Pipeline) -> str:
+        if source.config.cluster is None:
+            # Asked before the other one, it answers only after that was asked.
+            assert others_asked.wait(30)
+        else:
+            others_asked.set()
+        return f"topic of {source.config.cluster}"
+
+    monkeypatch.setattr(clusters, "topic", topic)
+    monkeypatch.setattr(doctor, "source_probes", lambda _: (Probe("topic", topic),))
+    first, eu = clusters.facts(asked)
+    assert (first.topic, first.failures, eu.topic) == ("topic of None", {}, "topic of eu")
+
+
+def test_no_more_than_eight_clusters_are_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clusters, lock = Clusters(monkeypatch), Lock()
+    clusters.config = load_config("flights", environ={}, settings=MANY)
+    running, most = set[str | None](), list[int]()
+    full = Event()
+
+    def topic(source: Pipeline) -> str:
+        with lock:
+            running.add(source.config.cluster)
+            most.append(len(running))
+        if len(running) == 8:
+            full.set()
+        assert full.wait(30)
+        with lock:
+            running.discard(source.config.cluster)
+        return f"topic of {source.config.cluster}"
+
+    monkeypatch.setattr(doctor, "source_probes", lambda _: (Probe("topic", topic),))
+    found = clusters.facts(_Asked())
+    assert max(most) == 8
+    assert [each.topic for each in found] == [
+        f"topic of {each.cluster}" for each in clusters.config.sources()
+    ]
 
 
 def test_what_else_is_on_the_first_cluster_is_not_waited_for_if_that_does_not_answer(
