@@ -3,15 +3,16 @@
 import base64
 import hashlib
 from collections import Counter
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime
 from functools import cache
 from typing import Any, Final
 from urllib.parse import quote
 
 from markupsafe import Markup
 
-from pipelines.console.batch_chart import BAR_WIDTH, SHOWN, batch_chart, phase_bar
+from pipelines.console.batch_chart import BAR_WIDTH, batch_chart, phase_bar
 from pipelines.console.concerns import SEVERITIES, Judged, concerns, judged, severity_of, utc
 from pipelines.console.jobs import (
     LEASES,
@@ -22,11 +23,12 @@ from pipelines.console.jobs import (
     stream_state,
     streams_at_work,
 )
-from pipelines.console.view import LakeView, PipelineView
+from pipelines.console.view import DayView, LakeView, PipelineView
 from pipelines.durations import about
 from pipelines.lag.stage_facts import PartitionLag, StageFacts
 from pipelines.lag.texts import caught_up_text, least_retention, rate_text
 from pipelines.records.reasons import REASONS
+from pipelines.report.model.report import DayStatus
 from pipelines.report.render.jinja import template
 from pipelines.report.render.text import NOTHING
 
@@ -36,6 +38,9 @@ SCRIPT: Final = "console.js"
 
 _PACKAGE: Final = "pipelines.console"
 _STRIP: Final = 14
+_BEHIND: Final = ("Ingest behind", "Speed behind", "Publish behind")
+# The cells of two hundred rows do not repeat them: where a row is a card, the style has them.
+_COLUMNS: Final = ("Pipeline", "State", *_BEHIND, f"Last {_STRIP} days", "Quarantine", "Jobs")
 _MOST_PARTITIONS: Final = 12
 
 
@@ -78,6 +83,9 @@ def render_overview(view: LakeView | None, now: datetime, site: Site) -> str:
         pipelines=pipelines,
         counts=[(severity, counts[severity]) for severity in SEVERITIES if counts[severity]],
         strip=_STRIP,
+        columns=_COLUMNS,
+        numbers=(*_BEHIND, "Quarantine"),
+        day_runs=_day_runs,
         held=all_held_leases(view, now),
     )
 
@@ -120,7 +128,7 @@ def script() -> str:
 
 @cache
 def _style() -> str:
-    return template("console.css", _PACKAGE).render()
+    return template("console.css", _PACKAGE).render(strip=_STRIP, columns=_COLUMNS)
 
 
 @cache
@@ -160,8 +168,37 @@ def _common(view: LakeView | None, now: datetime, site: Site, up: str) -> dict[s
         "stream_command": stream_command,
         "phase_bar": phase_bar,
         "bar_width": BAR_WIDTH,
-        "phases": SHOWN,
     }
+
+
+@dataclass(frozen=True)
+class _DayRun:
+    """Days, one after the other, that are drawn as one.
+
+    Attributes:
+        status: Of each of them.
+        first: The first.
+        last: The last.
+        days: How many.
+    """
+
+    status: DayStatus
+    first: date
+    last: date
+    days: int
+
+
+def _day_runs(days: Sequence[DayView]) -> list[_DayRun]:
+    """Return days, the oldest first, with certified ones that follow each other as one."""
+    runs = list[_DayRun]()
+    for each in days:
+        before = runs[-1] if runs else None
+        # The others have a sign each.
+        if before and before.status == each.status == "certified":
+            runs[-1] = replace(before, last=each.day, days=before.days + 1)
+        else:
+            runs.append(_DayRun(each.status, each.day, each.day, 1))
+    return runs
 
 
 def _most_behind(facts: StageFacts) -> list[PartitionLag]:

@@ -32,6 +32,7 @@ from tests.support.consoles import (
     ago,
     at_work,
     lake_view,
+    ledger,
     many,
     pipeline,
     stage,
@@ -288,33 +289,56 @@ def test_a_chart_has_each_phase_of_each_micro_batch() -> None:
     assert html.unescape(text).count("Time of ingest by phase") == 1
 
 
-def test_each_stage_has_a_bar_of_its_time_by_phase_and_says_the_same_in_words() -> None:
+@pytest.mark.parametrize("site", [LIVE, FILES], ids=["live", "files"])
+def test_the_page_over_two_hundred_pipelines_is_not_large(site: Site) -> None:
+    assert len(overview(many(200), site).encode()) <= 250_000
+
+
+def test_each_stage_has_a_bar_of_its_time_by_phase_on_its_page_and_the_first_page_has_the_longest() -> None:
     figures = pipeline().lake.value
     assert figures
     text = overview(lake_view(pipeline()))
-    bars = re.findall(r"<svg class=\"phase-bar\".*?</svg>", text, re.DOTALL)
-    assert len(bars) == len(figures.streams) == 3
-    for bar, facts in zip(bars, figures.streams, strict=True):
+    assert '<svg class="phase-bar"' not in text
+    longest = re.findall(r'<small class="longest">([^<]+)</small>', text)
+    page = detail(pipeline(), FILES)
+    bars = re.findall(r"<svg class=\"phase-bar\".*?</svg>", page, re.DOTALL)
+    assert len(bars) == len(figures.streams) == len(longest) == 3
+    for bar, facts, words in zip(bars, figures.streams, longest, strict=True):
         found = phase_bar(facts.busy, facts.stage)
         assert found
         assert 'aria-hidden="true"' in bar
-        assert f"Time of {facts.name} by phase: {found.words}" in html.unescape(text)
+        assert words == f"{found.sums[0].phase} {found.sums[0].words}"
         assert {f"ph-{each.phase}" for each in found.sums} == {*re.findall(r'rect class="([\w-]+)"', bar)}
         widths = [float(width) for width in re.findall(r' width="([\d.]+)"', bar)]
         assert sum(widths) == pytest.approx(100, abs=0.5)
-    assert phase_words(text, "speed").startswith("decode 27 %, write 21 %, planning 13 %, ")
-    assert "decode" not in phase_words(text, "ingest")
-    # The page of the pipeline has the bar, and a row of a table for each phase.
-    page = detail(pipeline(), FILES)
-    assert page.count('class="phase-bar"') == 3
+    assert longest[1] == "decode 27 %"
+    # Whoever does not see the bar has a table with a row for each phase.
     rows = re.findall(r'<th scope="row"><i class="dot ph-\w+"></i>(\w+)</th>', page)
     assert rows.count("write") == 3
     assert rows.count("decode") == rows.count("commit") == rows.count("quarantine") == 1
 
 
-def phase_words(text: str, stage: str) -> str:
-    (found,) = re.findall(rf"Time of {stage} by phase: ([^<]+)<", html.unescape(text))
-    return str(found)
+def test_where_a_row_is_a_card_the_style_names_its_cells_as_the_heads_do() -> None:
+    text = overview(SMALL)
+    heads = re.findall(r'<th scope="col" role="columnheader"(?: class="num")?>([^<]+)</th>', text)[:8]
+    assert heads[:2] == ["Pipeline", "State"]
+    named = re.findall(r'\.overview td:nth-child\((\d)\)::before \{ content: "([^"]+): "; \}', text)
+    assert [(int(number), name) for number, name in named] == list(enumerate(heads, 1))[2:]
+    (row,) = re.findall(r'<tr role="row" class="row failed".*?</tr>', text, re.DOTALL)
+    assert len(re.findall("<t[hd] ", row)) == len(heads)
+
+
+def test_days_of_one_verdict_are_drawn_together_and_those_that_failed_each_with_its_sign() -> None:
+    one = replace(pipeline(), ledger=Reading(ledger("flights", failed=5), ago(9)))
+    drawn = re.findall(r'<i class="d ([\w ]+)" title="([^"]+)">(.?)</i>', overview(lake_view(one)))
+    assert drawn == [
+        ("certified n9", "2026-02-28 to 2026-03-08: certified", ""),
+        ("failed", "2026-03-09: failed", "\u00d7"),
+        ("certified n4", "2026-03-10 to 2026-03-13: certified", ""),
+    ]
+    assert "13 of 14 days certified" in Page(overview(lake_view(one))).text
+    # As wide as the days are one by one: eleven pixels each, and two between them.
+    assert ".n9 { width: 115px; }" in overview(SMALL)
 
 
 def test_a_stage_that_read_nothing_yet_has_no_bar() -> None:
@@ -322,8 +346,8 @@ def test_a_stage_that_read_nothing_yet_has_no_bar() -> None:
     assert idle.lake.value
     streams = tuple(replace(each, stream=None) for each in idle.lake.value.streams)
     one = replace(idle, lake=Reading(replace(idle.lake.value, streams=streams), ago(5)))
-    assert '<svg class="phase-bar"' not in overview(lake_view(one)) + detail(one)
-    assert '<svg class="phase-bar"' not in overview(lake_view(PipelineView("x")))
+    assert '<svg class="phase-bar"' not in detail(one)
+    assert '<small class="longest"' not in overview(lake_view(one)) + overview(lake_view(PipelineView("x")))
 
 
 def test_whoever_holds_a_lease_is_told_with_command_process_and_time(site: Site) -> None:
