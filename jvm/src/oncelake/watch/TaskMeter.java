@@ -3,6 +3,9 @@ package oncelake.watch;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Properties;
+import java.util.concurrent.TimeUnit;
+import java.util.function.LongSupplier;
+import org.apache.spark.SparkEnv;
 import org.apache.spark.executor.TaskMetrics;
 import org.apache.spark.scheduler.AccumulableInfo;
 import org.apache.spark.scheduler.SparkListener;
@@ -17,6 +20,8 @@ import scala.jdk.javaapi.CollectionConverters;
  * Adds up what the tasks of each micro-batch took, by the id of its query and its number.
  *
  * <p>Spark tells of tasks in a thread of its own, so the last of a micro-batch may be told of after it is done.
+ * What its queue has no room for, it drops: of a task the begin, the end or both may never be told. So a task
+ * runs as long as its executor tells of it.
  */
 public final class TaskMeter extends SparkListener {
   private static final String QUERY = "sql.streaming.queryId";
@@ -26,13 +31,42 @@ public final class TaskMeter extends SparkListener {
   private static final int MOST_TASKS = 10_000;
   // The one counter of a running task that grows whatever the task does.
   private static final String GC_TIME = "internal.metrics.jvmGCTime";
+  private static final String HEARTBEATS = "spark.executor.heartbeatInterval";
+  // After this, too, Spark takes an executor for lost.
+  private static final long UNTOLD_MS = 120_000;
+  private static final int MISSED_HEARTBEATS = 6;
 
   private final Map<Integer, String> batchOfStage = new Newest<>(MOST_STAGES);
   private final Map<String, long[]> sums = new Newest<>(MOST_BATCHES);
   private final Map<Long, Long> countedByTask = new Newest<>(MOST_TASKS);
+  private final Map<Long, Long> toldAt = new Newest<>(MOST_TASKS);
+  private final Map<Long, Boolean> over = new Newest<>(MOST_TASKS);
+  private final LongSupplier clock;
+  private final long untoldMs;
   private long begun;
   private long counted;
   private long ended;
+
+  /** Measures tasks of the application that runs. */
+  public TaskMeter() {
+    this(() -> TimeUnit.NANOSECONDS.toMillis(System.nanoTime()), untoldMs());
+  }
+
+  /**
+   * Measures tasks by another clock.
+   *
+   * @param clock tells milliseconds, and never goes back
+   * @param untoldMs for how long a task that nobody tells of counts as one that runs
+   */
+  public TaskMeter(LongSupplier clock, long untoldMs) {
+    this.clock = clock;
+    this.untoldMs = untoldMs;
+  }
+
+  private static long untoldMs() {
+    long each = SparkEnv.get().conf().getTimeAsMs(HEARTBEATS, "10s");
+    return Math.max(UNTOLD_MS, MISSED_HEARTBEATS * each);
+  }
 
   @Override
   public synchronized void onJobStart(SparkListenerJobStart job) {
@@ -50,16 +84,25 @@ public final class TaskMeter extends SparkListener {
   @Override
   public synchronized void onTaskStart(SparkListenerTaskStart task) {
     begun++;
+    tell(task.taskInfo().taskId());
   }
 
   /** Executors tell every ten seconds what running tasks have counted: records, bytes, rows of each operator. */
   @Override
   public synchronized void onExecutorMetricsUpdate(SparkListenerExecutorMetricsUpdate update) {
     for (var task : CollectionConverters.asJava(update.accumUpdates())) {
+      tell((Long) task._1());
       Long number = sum(task._4());
       if (!number.equals(countedByTask.put((Long) task._1(), number))) {
         counted++;
       }
+    }
+  }
+
+  private void tell(Long task) {
+    // A heartbeat may be told of after the end.
+    if (!over.containsKey(task)) {
+      toldAt.put(task, clock.getAsLong());
     }
   }
 
@@ -78,6 +121,8 @@ public final class TaskMeter extends SparkListener {
   public synchronized void onTaskEnd(SparkListenerTaskEnd task) {
     ended++;
     countedByTask.remove(task.taskInfo().taskId());
+    toldAt.remove(task.taskInfo().taskId());
+    over.put(task.taskInfo().taskId(), true);
     String batch = batchOfStage.get(task.stageId());
     if (batch == null) {
       return;
@@ -118,10 +163,13 @@ public final class TaskMeter extends SparkListener {
    * Whether tasks move.
    *
    * @return a number that grows whenever a task of whatever job begins, ends, or has counted something; and how
-   *     many tasks run
+   *     many tasks run: those that have begun or that an executor has told of, and whose end was not told, nor was
+   *     nothing told of them for two minutes
    */
   public synchronized long[] signs() {
-    return new long[] {begun + counted + ended, begun - ended};
+    long since = clock.getAsLong() - untoldMs;
+    toldAt.values().removeIf(at -> at < since);
+    return new long[] {begun + counted + ended, toldAt.size()};
   }
 
   private static String key(String query, String batch) {
