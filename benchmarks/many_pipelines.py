@@ -25,7 +25,8 @@ from pipelines.spark.session import end_application, spark_session
 _HERE: Final = Path(__file__).parent
 _OUT: Final = _HERE / "out"
 _LAYERS: Final = ("bronze", "speed", "quarantine")
-_BATCHES_A_DAY: Final = 24
+_MOST_BATCHES_A_DAY: Final = 24
+_DAY_S: Final = 86_400
 _ROWS: Final = 8
 
 
@@ -93,14 +94,21 @@ class Project:
         return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
+def day_of(records: int) -> Age:
+    """Return a lake whose days have so many records each, in as many micro-batches as share them evenly."""
+    most = range(_MOST_BATCHES_A_DAY, 0, -1)
+    batches = next(n for n in most if records % n == 0 and _DAY_S % n == 0)
+    return Age(0, 1, _DAY_S // batches, records // batches)
+
+
 @click.command("many_pipelines")
 @click.option("--pipelines", default=200, show_default=True, type=click.IntRange(min=1))
-@click.option("--records", default=1_000, show_default=True, type=click.IntRange(min=_BATCHES_A_DAY))
+@click.option("--records", default=1_000, show_default=True, type=click.IntRange(min=1))
 @click.option("--cores", default=2, show_default=True)
 @graceful_shutdown()
 def main(pipelines: int, records: int, cores: int) -> None:
     """Measure `nightly_batch --all` over pipelines with a day of so many records each."""
-    age = Age(0, 1, 86_400 // _BATCHES_A_DAY, records // _BATCHES_A_DAY)
+    age = day_of(records)
     _OUT.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="many-", dir=_OUT) as folder:
         project = Project(Path(folder), pipelines, cores)

@@ -17,7 +17,7 @@ from rich.console import Console
 from benchmarks.__main__ import main
 from benchmarks.events import DAY, PARTITIONS, Truth, add_up, chunks
 from benchmarks.items import ITEMS
-from benchmarks.many_pipelines import night_table
+from benchmarks.many_pipelines import day_of, night_table
 from benchmarks.meter import Meter
 from benchmarks.progress import Progress
 from benchmarks.results import Report
@@ -235,6 +235,13 @@ def test_a_night_of_many_pipelines_is_told_by_how_many_were_through() -> None:
     told = [line.split("│")[1].strip() for line in console.export_text().splitlines() if "│" in line]
     assert told == ["2", "5", "7", "10", "12", "15", "17", "20"]
     assert len(night_table(nights[:3], meter).rows) == 3
+
+
+@pytest.mark.parametrize("records", [1, 7, 24, 997, 1_000, 10_000])
+def test_a_pipeline_of_many_has_as_many_records_as_it_is_asked_for(records: int) -> None:
+    age = day_of(records)
+    assert age.a_day * age.records == records
+    assert 1 <= age.a_day <= 24
 
 
 def _with_newest(times: list[datetime]) -> list[tuple[datetime, datetime]]:
