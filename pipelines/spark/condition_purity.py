@@ -18,6 +18,8 @@ from pipelines.spark.expression_nodes import kinds, listed, nodes, refused_funct
 _LEAVES: Final = {
     "AttributeReference",
     "Literal",
+    # What BETWEEN and nullif compare twice.
+    "CommonExpressionRef",
     "NamedLambdaVariable",
     "Pi",
     "EulerNumber",

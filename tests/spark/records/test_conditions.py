@@ -248,6 +248,7 @@ def test_conditions_are_judged_by_what_they_mean(lake: Lake) -> None:
         "coalesce(element_at(map('a', distance), tailnum), 0) >= 0 AND size(array()) = 0",
         "to_date(tailnum, 'yyyy') IS NULL AND tailnum IN ('today')",
         "CASE WHEN tailnum = 'now' THEN scheduled_departure END IS NULL OR try_divide(distance, 0) = 1",
+        "distance BETWEEN 1 AND 5000 AND nullif(dest, '') <> origin AND nvl2(tailnum, 1, 0) = 1",
         "true",
     ]
     asked = tuple(Condition(str(number), sql) for number, sql in enumerate(harmless))
