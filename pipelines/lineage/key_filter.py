@@ -133,6 +133,9 @@ def _typed(value: str, kind: DataType, *, sends_shortest: bool) -> str:
     Raises:
         ValueError, OverflowError, InvalidOperation: It is none that the type holds exactly.
     """
+    if not isinstance(kind, StringType) and not value.isascii():
+        # Python takes digits of any script, the decoder those of ASCII.
+        raise ValueError(value)
     match kind:
         case StringType():
             value.encode()

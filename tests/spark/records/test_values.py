@@ -104,6 +104,9 @@ def test_a_decimal_may_be_a_text_and_a_text_may_be_a_number(lake: Lake) -> None:
     values = [order('"1.50"'), order("true"), order('"much"'), order("null"), order(key=5)]
     wrong = ("wrong_type", "total")
     assert decoded(lake, values[:4], "total") == [Decimal("1.50"), wrong, wrong, (None, None)]
+    # Arabic-Indic, fullwidth and mathematical digits: numbers for Java, and no decimal numbers of JSON.
+    scripts = ['"\u0661\u0662"', '"\uff11.5"', '"1e\u0662"', '"\U0001d7ce"']
+    assert decoded(lake, [order(digits) for digits in scripts], "total") == [wrong] * 4
     events = valid(decode(lake.envelopes([values[4]]), lake.contract, timedelta(days=1)), lake.contract)
     assert [row["id"] for row in events.select("order.id").collect()] == ["5"]
 

@@ -11,9 +11,12 @@ final class Numbers {
 
   private Numbers() {}
 
-  /** The number that a text is, with all its digits; null for no number, or one that is too long to be computed. */
+  /**
+   * The number that a text is, with all its digits; null for no number, or one that is too long to be computed.
+   * Digits are those of ASCII, as in JSON; Java's own parser takes those of any script.
+   */
   static BigDecimal decimal(String text) {
-    if (text.length() > LONGEST) {
+    if (text.length() > LONGEST || !text.chars().allMatch(sign -> sign < 128)) {
       return null;
     }
     try {
