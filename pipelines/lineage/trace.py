@@ -9,14 +9,7 @@ from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
-    BooleanType,
     DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    StringType,
-    TimestampType,
 )
 
 from pipelines.contracts.contract import DataContract
@@ -27,7 +20,6 @@ from pipelines.lineage.key_filter import AskedPart
 from pipelines.records.decode import COORDINATES, ERROR, EVENT_DATE, ORIGIN, VALID
 from pipelines.records.dedup import KAFKA_ORDER, kept_copies_sql, neighbours, order_columns
 from pipelines.records.fingerprints import fingerprint
-from pipelines.records.moments import FINER, moment_of
 from pipelines.records.redaction import leaves, text_of
 from pipelines.records.watermark import clock, moved_by, watermarks
 from pipelines.registry.wire_format import WireFormat
@@ -252,34 +244,15 @@ def _readable(document: _Document, path: str, kind: DataType) -> Column:
     """
     if document.text is None:
         return F.col(name(path))
-    match kind:
-        case DecimalType() | DoubleType() | FloatType():
-            sent = _number(document, document.text, path, kind).try_cast(kind)
-        case _:
-            at = literal("$" + "".join(f"['{part}']" for part in path.split(".")))
-            sent = F.expr(_from_text(f"get_json_object({document.text}, {at})", kind))
+    sent = _sent(document, document.text, path, kind).try_cast(kind)
     return F.when(F.col(VALID), F.col(name(path))).otherwise(F.coalesce(F.col(name(path)), sent))
 
 
-def _number(document: _Document, text: str, path: str, kind: DataType) -> Column:
-    """Return a number as it was sent; null where the type does not hold exactly it."""
+def _sent(document: _Document, text: str, path: str, kind: DataType) -> Column:
+    """Return a value as it was sent; null where the type does not hold exactly it."""
     jvm: Any = SparkContext._jvm
-    column = jvm.oncelake.decode.SentNumber.of(F.expr(text)._jc, path, kind.json(), document.sends_shortest)
+    column = jvm.oncelake.decode.SentValue.of(F.expr(text)._jc, path, kind.json(), document.sends_shortest)
     return Column(column)
-
-
-def _from_text(text: str, kind: DataType) -> str:
-    match kind:
-        case StringType():
-            return text
-        case TimestampType():
-            return f"CASE WHEN NOT {text} RLIKE {literal(FINER)} THEN {moment_of(text, kind)} END"
-        case DateType():
-            return moment_of(text, kind)
-        case BooleanType():
-            return f"CASE {text} WHEN 'true' THEN true WHEN 'false' THEN false END"
-        case _:
-            return f"try_cast({text} AS {kind.simpleString()})"
 
 
 def _held_by(records: DataFrame, layer: DataFrame, flag: str) -> DataFrame:

@@ -154,6 +154,31 @@ def test_a_key_may_lie_in_an_object(make_lake: Callable[..., Lake], nested: Data
     assert nothing.searched.records == 3
 
 
+def test_of_a_name_sent_twice_the_last_value_is_the_one_of_a_broken_record_too(
+    make_lake: Callable[..., Lake], nested: DataContract
+) -> None:
+    """As for the decoder: else `forget` of one person would take the records of another."""
+    lake = make_lake(contract=nested)
+    twice = b'{"order": {"id": "o-6", "id": "o-7"}, "placed_at": "2013-01-01T10:00:00Z", "items": []}'
+    lake.ingest(
+        [
+            twice,
+            twice.replace(b"2013", b"soon"),
+            twice + b" {}",
+            twice[:-1],
+            b'{"order": {"id": "o-6"}, "order": {"id": "o-7"}} {}',
+            b'{"order": {"id": "o-7"}, "order": {}} {}',
+            b'{"order": {"id": "o-7"}, "order": 7} {}',
+            b'{"order": {"id": "o-7", "id": null}} {}',
+            b'{"order": {"id": "o-7", "id": "o-6',
+        ]
+    )
+    sixes, sevens = ask(lake, "order.id=o-6"), ask(lake, "order.id=o-7")
+    assert [facts.offset for facts, _ in sixes.records] == []
+    # The last one ends before its second value is there.
+    assert [facts.offset for facts, _ in sevens.records] == [0, 1, 2, 3, 4, 8]
+
+
 def test_a_record_whose_key_would_be_rounded_is_not_of_the_rounded_key(
     make_lake: Callable[..., Lake], contract: DataContract
 ) -> None:
