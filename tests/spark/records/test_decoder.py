@@ -156,6 +156,21 @@ def test_any_document_is_decoded_as_plain_python_decodes_it(
     assert faults == {None, *reasons, "event_time_future", "event_time_past"}
 
 
+def test_a_number_that_is_too_large_has_no_value_beside_any_other_fault(
+    make_lake: Callable[..., Lake], contract: DataContract
+) -> None:
+    """Infinity would be one key of all of them, where `explain` shows what can be read of a broken record."""
+    lake = make_lake(contract=changed(contract, KEYS[1]))
+    documents = [
+        b'{"double": 1e999, "float": 1e39}',
+        b'{"double": 1e999, "float": 1e39, "flag": "yes"}',
+        b'{"double": -1e999, "float": -1e39, "text": "Z"}',
+    ]
+    for values, (reason, column, _) in decoded(lake, documents):
+        assert (values["double"], values["float"]) == (None, None)
+        assert (reason, column) in {("wrong_type", "double"), ("wrong_type", "flag")}
+
+
 @pytest.mark.long
 @pytest.mark.timeout(2 * 3600)
 @pytest.mark.parametrize("seed", range(100, 120))

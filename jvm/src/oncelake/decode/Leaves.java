@@ -134,8 +134,11 @@ final class Leaves {
       }
       double value = number(parser);
       if (Double.isInfinite(value)) {
+        // No value: all that are too large would be one.
         wrongType(faults, Faults.Phase.TYPE, parser.getText());
-      } else if (isKey()) {
+        return null;
+      }
+      if (isKey()) {
         String text = parser.getText();
         if (!Numbers.isHeldExactly(text, value, isFloat, sendsShortest)) {
           return inexactKey(faults, text);
