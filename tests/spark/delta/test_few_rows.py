@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow.parquet as pq
 import pytest
 from delta.tables import DeltaTable
 from deltalake import DeltaTable as DeltaRs
 from py4j.protocol import Py4JJavaError
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.delta.fenced_commits import append_few
@@ -44,6 +45,20 @@ def jobs_in(spark: SparkSession) -> Iterator[list[int]]:
 
 def rows_of(*rows: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"pipeline": "a b/é%=1", **row} for row in rows]
+
+
+class _Closing:
+    """A close of Java's that fails, or does not."""
+
+    def __init__(self, error: str | None) -> None:
+        self._error = error
+
+    def run(self) -> None:
+        if self._error:
+            raise OSError(self._error)
+
+    class Java:
+        implements: Final = ["java.lang.Runnable"]
 
 
 def make(spark: SparkSession, table: Path, columns: str = COLUMNS, **properties: str) -> str:
@@ -218,3 +233,14 @@ def test_statistics_are_what_delta_would_have_kept(
     assert ("minValues" in expected) == (collects == "true")
     assert json.loads(newest_add(ours)["stats"]) == expected
     assert contents(spark, ours) == contents(spark, deltas)
+
+
+def test_a_failure_to_close_does_not_hide_why_a_file_could_not_be_written(spark: SparkSession) -> None:
+    jvm: Any = spark.sparkContext._jvm
+    ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
+    for error, suppressed in ((None, 0), ("the disk is full", 1)):
+        failed = jvm.java.lang.IllegalStateException("no such row")
+        jvm.oncelake.files.FewRows.closeAfter(failed, _Closing(error))
+        assert failed.getMessage() == "no such row"
+        assert len(failed.getSuppressed()) == suppressed
+        assert all(error in each.toString() for each in failed.getSuppressed())

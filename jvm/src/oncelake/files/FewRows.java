@@ -132,6 +132,15 @@ public final class FewRows {
     return List$.MODULE$.from(CollectionConverters.<FileAction>asScala(new ArrayList<FileAction>(added)));
   }
 
+  /** Close what was written to, after a failure: it is the one to tell of, whatever comes of closing. */
+  public static void closeAfter(Throwable failed, Runnable close) {
+    try {
+      close.run();
+    } catch (Throwable second) {
+      failed.addSuppressed(second);
+    }
+  }
+
   private static SQLMetric metric(SparkSession spark, long value) {
     SQLMetric metric = SQLMetrics.createMetric(spark.sparkContext(), "");
     metric.set(value);
@@ -228,9 +237,11 @@ public final class FewRows {
         for (InternalRow row : rows) {
           out.write(reordered(row));
         }
-      } finally {
-        out.close();
+      } catch (Throwable failed) {
+        closeAfter(failed, out::close);
+        throw failed;
       }
+      out.close();
       return added(file, values, rows);
     }
 
