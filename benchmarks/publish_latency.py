@@ -22,6 +22,7 @@ from pipelines.publishing.progress_check import publisher
 from pipelines.publishing.transactional_sink import TransactionalSink
 from pipelines.runtime.local_broker import broker
 from pipelines.runtime.processes import graceful_shutdown
+from pipelines.spark.query_listener import QueryListener, listening
 from pipelines.spark.session import spark_session
 
 _PARTITIONS: Final = 4
@@ -66,6 +67,33 @@ class Reader:
                     number = int((message.value() or b"").split(b"/")[0])
                     self.seen[number] = time.time()
                     self._rows[number] = self._rows.get(number, 0) + 1
+
+
+class Durations(QueryListener):
+    """Keeps how long each micro-batch took that had rows; a query itself remembers only the last 100."""
+
+    def __init__(self) -> None:
+        self._seconds: list[float] = []
+        self._ended = threading.Event()
+
+    def progressed(self, progress: dict[str, Any]) -> None:
+        """Add a micro-batch."""
+        if progress["numInputRows"]:
+            self._seconds.append(progress["durationMs"]["triggerExecution"] / 1000)
+
+    def ended(self, run_id: str) -> None:
+        """Take notice that all were told."""
+        self._ended.set()
+
+    def all(self) -> list[float]:
+        """Return the seconds of each micro-batch of a query that was stopped.
+
+        Raises:
+            TimeoutError: Nothing was told of its end.
+        """
+        if not self._ended.wait(_WITHIN_S):
+            raise TimeoutError("Spark does not tell of the end of the query")
+        return self._seconds
 
 
 def by_spark(rows: DataFrame, servers: str, topic: str, checkpoint: str) -> Any:
@@ -123,20 +151,16 @@ def measure(name: str, start: Any, appends: Commits, servers: str, folder: Path)
 
     spark.range(0).selectExpr("CAST(id AS STRING) AS key", "'' AS value").write.format("delta").save(source)
     readers = {level: Reader(servers, topic, level) for level in ("read_uncommitted", "read_committed")}
-    query = start(
-        spark.readStream.format("delta").load(source), servers, topic, str(folder / f"{name}-checkpoint")
-    )
-    ended = []
-    for number in range(appends.number):
-        begun = time.monotonic()
-        ended.append(_append(source, number, appends.rows))
-        time.sleep(max(0.0, 1 - (time.monotonic() - begun)))
-    for reader in readers.values():
-        reader.wait(appends.number, appends.rows)
-    took = [
-        each["durationMs"]["triggerExecution"] / 1000 for each in query.recentProgress if each["numInputRows"]
-    ]
-    query.stop()
+    durations = Durations()
+    rows = spark.readStream.format("delta").load(source)
+    with listening(spark, durations):
+        query = start(rows, servers, topic, str(folder / f"{name}-checkpoint"))
+        ended = _appended(source, appends)
+        for reader in readers.values():
+            reader.wait(appends.number, appends.rows)
+        query.processAllAvailable()
+        query.stop()
+        took = durations.all()
     counted = range(_WARM_UP, appends.number)
     every, committed = readers["read_uncommitted"].seen, readers["read_committed"].seen
     return {
@@ -145,6 +169,16 @@ def measure(name: str, start: Any, appends: Commits, servers: str, folder: Path)
         **_two("transactions add", [committed[n] - every[n] for n in counted]),
         **_two("a micro-batch takes", took[_WARM_UP:]),
     }
+
+
+def _appended(table: str, appends: Commits) -> list[float]:
+    """Append rows, a commit each second; return when each has ended."""
+    ended = []
+    for number in range(appends.number):
+        begun = time.monotonic()
+        ended.append(_append(table, number, appends.rows))
+        time.sleep(max(0.0, 1 - (time.monotonic() - begun)))
+    return ended
 
 
 def _append(table: str, number: int, rows: int) -> float:
