@@ -38,8 +38,13 @@ BAD: Final = "_bad"
 _LENIENT: Final = {"spark.sql.ansi.enabled": "false", "spark.sql.legacy.sizeOfNull": "false"}
 _DAY_US: Final = timedelta(days=1) // timedelta(microseconds=1)
 _DECODED: Final = "_decoded"
-# All functions and operators of Spark that read a text as a regular expression, and a few others.
-_OF_EXPRESSIONS: Final = re.compile("like|regexp|split|str_to_map", re.IGNORECASE)
+COUNTED: Final = re.compile(
+    r"like|regexp|split|str_to_map|->|\b(?:charindex|contains|instr|levenshtein|locate|position)\b"
+    r"|\barray_(?:distinct|except|intersect|union)\b|\barrays_overlap\b",
+    re.IGNORECASE,
+)
+"""All functions and operators of Spark that read a text as a regular expression, divide a text, do something
+for each element, or compare all with all; and a few others."""
 
 
 def decode(
@@ -143,14 +148,15 @@ def _tried(condition: Column, sql: str) -> Column:
     """Return the condition; null for a record for which it fails in any mode, as `url_decode('100%')`.
 
     Java's regular expressions may need more stack than the thread of a task has, and more time than anybody
-    has. A condition that has one is computed without code: within a budget, and again on a larger stack where
-    that is too small. It is false for a record for which neither is enough.
+    has; what is done for each element may take more memory and time. A condition that has such a part is
+    computed without code: within a budget, and again on a larger stack where that of the task is too small.
+    It is false for a record for which neither is enough.
     """
     jvm: Any = SparkContext._jvm
     expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils
     attempt = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(expressions.expression(condition._jc))
     tried = expressions.column(attempt)
-    if _OF_EXPRESSIONS.search(sql):
+    if COUNTED.search(sql):
         tried = jvm.oncelake.decode.DeepTry.of(tried)
     # Always true, and not to the optimizer: what may not be reached is not computed ahead of the attempt,
     # where several conditions have a part in common.

@@ -13,6 +13,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError, ContractError
 from pipelines.formats.registered_formats import format_of
 from pipelines.records.decode import with_conditions
+from pipelines.spark.condition_bounds import grows
 from pipelines.spark.condition_purity import asks_more, reaches_out
 from pipelines.spark.failures import cause, first_line
 from pipelines.spark.query_reach import BATCH, reaches_beyond_rows
@@ -67,6 +68,8 @@ def check_zone(spark: SparkSession, contract: DataContract) -> None:
 def check_conditions(spark: SparkSession, contract: DataContract) -> None:
     """Ask Spark whether the contract's conditions are ones: boolean, over its columns, the same every time.
 
+    No record may take a task's memory by them, or its time.
+
     Raises:
         ContractError: One is not.
     """
@@ -97,6 +100,11 @@ def check_conditions(spark: SparkSession, contract: DataContract) -> None:
                 f"{place}: expected a condition that is true or false, and always the same for a record (no"
                 " clock, no user, no random numbers, no query, no error of its own), got"
                 f" {condition.sql!r}{why}"
+            )
+        if growing := grows(spark, plan):
+            raise ContractError(
+                f"{place}: expected a condition that takes memory and time in proportion to its record, got"
+                f" {condition.sql!r}, which has {growing}"
             )
         try:
             # What cannot be made into code, such as an invalid format, fails whatever the record is.

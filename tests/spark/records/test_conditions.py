@@ -14,7 +14,7 @@ from pyspark.sql.types import DoubleType, StructField, StructType
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import Condition
 from pipelines.errors import ContractError
-from pipelines.records.decode import decode
+from pipelines.records.decode import COUNTED, decode
 from pipelines.spark.preflight import check_conditions, check_zone
 from tests.support.lakes import Lake, flight
 from tests.support.nights import stream
@@ -79,7 +79,7 @@ def test_what_fails_in_any_mode_stops_nothing_and_counts_as_kept(lake: Lake) -> 
         "length(url_decode(tailnum)) < 9 OR length(url_decode(tailnum)) > 99",
         "element_at(array(tailnum), length(tailnum) - 3) <> '12%'",
         "parse_json(tailnum) IS NOT NULL",
-        "tailnum RLIKE concat(tailnum, '[')",
+        "make_valid_utf8(tailnum) <> validate_utf8(unhex(hex(tailnum) || 'FF'))",
     ]
     conditions = tuple(Condition(sql, sql) for sql in sqls)
     contract = replace(lake.contract, conditions=conditions)
@@ -172,6 +172,94 @@ def test_the_parts_of_a_text_share_the_budget_of_the_record(lake: Lake, sql: str
     assert found == [None, sql, None]
 
 
+LARGE = "a," * 1_000_000
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "length(aggregate(split(tailnum, ''), 'a', (all, x) -> all || all)) > 0",
+        "length(aggregate(split(tailnum, ','), '', (all, x) -> all || x)) >= 0",
+        "size(transform(split(tailnum, ','), x -> tailnum)) > 0",
+        "size(split(tailnum, '')) > 0",
+        "split_part(tailnum || tailnum, ',', -1) IS NOT NULL",
+        "size(str_to_map(tailnum || 'b', 'a', ',')) > 0",
+        "size(regexp_extract_all(tailnum, '(?=(.*))', 1)) > 0",
+        "regexp_replace(tailnum, '(?=(.*))', '$1') <> 'x'",
+        "NOT exists(split(tailnum, ','), x -> tailnum RLIKE 'b')",
+        "exists(split(tailnum, ','), x -> contains(tailnum, x || 'b') OR x = 'b') IS NOT NULL",
+        "NOT contains(tailnum, substr(tailnum, 3) || 'b')",
+        "instr(tailnum, substr(tailnum, 3) || 'b') = 0",
+        "levenshtein(tailnum, reverse(tailnum)) >= 0",
+        "size(array_distinct(split(tailnum, ','))) > 0",
+        "arrays_overlap(split(tailnum, ','), split(reverse(tailnum), ',')) IS NOT NULL",
+    ],
+)
+def test_a_record_that_would_take_all_memory_or_time_is_put_aside(lake: Lake, sql: str) -> None:
+    contract = replace(lake.contract, conditions=(Condition(sql, sql),))
+    check_conditions(lake.spark, contract)
+    values = [flight(tailnum=text) for text in ("a,a", LARGE, "a,a")]
+    decoded = decode(lake.envelopes(values), contract, lake.config.decode.max_future)
+    errors = [
+        row.asDict() for row in decoded.orderBy("_offset").select("_error.reason", "_error.found").collect()
+    ]
+    nothing = {"reason": None, "found": None}
+    assert errors == [nothing, {"reason": "rule_failed", "found": sql}, nothing]
+
+
+def test_what_is_done_for_each_element_of_a_large_record_is_done(
+    make_lake: Callable[..., Lake], nested: DataContract
+) -> None:
+    """The budget grows with what is gone through."""
+    sqls = [
+        "aggregate(items, 0L, (n, item) -> n + item.count) = 0",
+        "forall(items, item -> length(item.sku) > 1 AND item.count BETWEEN -9 AND 9 AND item.sku <> 'x')",
+        "size(filter(transform(items, item -> upper(item.sku)), sku -> sku LIKE 'S%')) > 0",
+        "size(items) > 4000 OR size(array_distinct(transform(items, item -> item.sku))) = size(items)",
+        "NOT contains(order.id, order.id || '!')",
+    ]
+    contract = replace(nested, conditions=tuple(Condition(sql, sql) for sql in sqls))
+    lake = make_lake(contract=contract)
+    check_conditions(lake.spark, contract)
+    numbers = (1, 4_000, 100_000)
+    orders = [
+        {
+            "order": {"id": f"o-{number}"},
+            "placed_at": "2013-01-01T10:00:00Z",
+            "items": [{"sku": f"sku-{n}", "count": (-1) ** n} for n in range(number)],
+        }
+        for number in numbers
+    ]
+    orders[0]["items"] = [{"sku": "sku", "count": 0}]
+    values = [json.dumps(order).encode() for order in orders]
+    decoded = decode(lake.envelopes(values), contract, lake.config.decode.max_future)
+    found = [row["found"] for row in decoded.orderBy("_offset").select("_error.found").collect()]
+    assert found == [None, None, None]
+
+
+def test_all_functions_that_are_counted_are_known_by_their_names(spark: SparkSession) -> None:
+    """A condition with none of these is made into code, where nothing counts."""
+    counted = (
+        *("RLike", "RegExp", "StringSplit", "SplitPart", "StringToMap", "Contains", "StringInstr"),
+        *("StringLocate", "Levenshtein", "ArrayDistinct", "ArrayExcept", "ArrayIntersect", "ArrayUnion"),
+        *("ArraysOverlap", "Like", "ILike"),
+    )
+    session: Any = spark._jsparkSession
+    catalog = session.sessionState().catalog()
+    names = [row["function"] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()]
+    known = []
+    for name in names:
+        if name.isidentifier():
+            kind = catalog.lookupFunctionInfo(
+                spark._jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name)  # type: ignore[union-attr]
+            ).getClassName()
+            if kind and kind.rsplit(".", 1)[-1].startswith(counted):
+                known.append(name)
+    assert {"contains", "position", "regexp_count", "rlike", "split_part"} <= {*known}
+    assert [name for name in known if not COUNTED.search(f"{name}(x, y)")] == []
+
+
 @pytest.mark.timeout(180)
 def test_a_regular_expression_is_not_looked_for_where_the_condition_does_not_need_it(lake: Lake) -> None:
     sql = r"length(tailnum) < 9 OR NOT tailnum RLIKE r'^(a+)+?$'"
@@ -223,6 +311,44 @@ def test_a_regular_expression_is_not_looked_for_where_the_condition_does_not_nee
         ("tailnum IN (SELECT name FROM no_such_table)", "which has a query"),
         ("flight = (SELECT max(n) FROM VALUES (1) AS t(n) WHERE n < distance)", "which has a query"),
         ("exists(array(1), x -> x IN (SELECT 1))", "which has a query"),
+        (
+            "repeat(tailnum, int(flight)) = ''",
+            "repeat, which is not among the functions of conditions; write",
+        ),
+        ("space(int(flight)) = tailnum", "space, which is not among"),
+        (
+            "size(sequence(1, flight)) > 1",
+            "sequence, which is not among the functions of conditions; compare",
+        ),
+        ("exists(array(1), x -> size(array_repeat(tailnum, x)) > 1)", "array_repeat, which is not among"),
+        ("size(array_insert(array('a'), int(flight), 'b')) > 1", "use array_append"),
+        ("format_string('%999999999d', flight) = tailnum", "format_string, which is not among"),
+        ("printf('%999999999d', flight) = tailnum", "is not among"),
+        ("format_number(distance, int(flight)) = tailnum", "format_number, which is not among"),
+        ("from_json(tailnum, 'a int').a = 1", "use get_json_object"),
+        ("from_csv(tailnum, 'a int').a = 1", "use split"),
+        ("conv(tailnum, 36, 2) = '1'", "conv, which is not among"),
+        ("size(sentences(tailnum)) > 1", "sentences, which is not among"),
+        ("lpad(tailnum, int(flight), '0') = ''", "comes from the record; write it as a constant"),
+        ("rpad(tailnum, 10001, '0') = ''", "whose length is 10001; fill up to 10000 characters at most"),
+        ("replace(tailnum, 'a', dest) = ''", "replace, whose argument dest comes from the record"),
+        ("replace(tailnum, dest, 'aa') = ''", "comes from the record"),
+        ("translate(tailnum, dest, 'aa') = ''", "comes from the record"),
+        ("concat_ws(tailnum, array('a', dest)) = ''", "comes from the record"),
+        ("array_join(array('a', dest), tailnum) = ''", "comes from the record"),
+        ("tailnum RLIKE dest", "whose pattern dest comes from the record; write it as a constant"),
+        ("tailnum LIKE dest", "whose pattern dest comes from the record"),
+        ("tailnum ILIKE ANY (dest, 'a')", "comes from the record"),
+        ("regexp_replace(tailnum, dest, '') = ''", "whose pattern dest comes from the record"),
+        ("regexp_replace(tailnum, 'a', dest) = ''", "whose argument dest comes from the record"),
+        ("regexp_count(tailnum, dest) = 1", "comes from the record"),
+        ("size(split(tailnum, dest)) > 1", "comes from the record"),
+        ("split_part(tailnum, dest, 1) = 'a'", "comes from the record"),
+        ("size(str_to_map(tailnum, dest, ':')) > 1", "comes from the record"),
+        ("get_json_object(tailnum, dest) = 'a'", "comes from the record"),
+        ("date_format(scheduled_departure, dest) = 'a'", "comes from the record"),
+        ("CAST(tailnum AS decimal(10, 2)) > 1", "makes a decimal of a text; cast it to double, or declare"),
+        ("try_cast(tailnum AS decimal(10, 2)) > 1", "makes a decimal of a text"),
         ("elsewhere.functions.own(tailnum) = 1", "which is not a function of Spark"),
         ("no_such_function(tailnum) = 1", "which is not a function of Spark"),
     ],
@@ -248,7 +374,20 @@ def test_conditions_are_judged_by_what_they_mean(lake: Lake) -> None:
         "coalesce(element_at(map('a', distance), tailnum), 0) >= 0 AND size(array()) = 0",
         "to_date(tailnum, 'yyyy') IS NULL AND tailnum IN ('today')",
         "CASE WHEN tailnum = 'now' THEN scheduled_departure END IS NULL OR try_divide(distance, 0) = 1",
+        "lpad(tailnum, 5 + 5, '0') <> rpad(dest, 10000, 'x') AND ltrim('N', tailnum) <> upper(left(dest, 2))",
         "distance BETWEEN 1 AND 5000 AND nullif(dest, '') <> origin AND nvl2(tailnum, 1, 0) = 1",
+        "replace(tailnum, ' ', '') RLIKE '^N' AND tailnum NOT LIKE ALL ('a%', '%b') AND dest ILIKE 'a_%'",
+        "round(distance, 2) = distance AND abs(arrival_delay % 60) < 60 AND sqrt(distance) > ln(2)",
+        "date_format(scheduled_departure, 'yyyy') > date_trunc('day', scheduled_departure)",
+        "unix_timestamp(scheduled_departure) > 0 AND datediff(scheduled_departure, DATE'2000-01-01') > 0",
+        "extract(YEAR FROM scheduled_departure) > 2000",
+        "scheduled_departure - TIMESTAMP'2000-01-01' > INTERVAL 1 DAY",
+        "get_json_object(tailnum, '$.a[*]') > variant_get(try_parse_json(tailnum), '$.a', 'int')",
+        "sha2(tailnum, 256) <> md5(tailnum) AND base64(encode(tailnum, 'UTF-8')) <> url_encode(tailnum)",
+        "array_contains(array(dest, origin), tailnum) OR size(array_union(array(dest), array(origin))) < 3",
+        "map_from_entries(transform(array(dest, origin), (x, i) -> struct(i, x)))[0] = dest",
+        "named_struct('a', dest, 'b', origin).a = dest AND CAST(tailnum AS double) > 1 AND tailnum + 1 > 2",
+        "locate('a', tailnum) > position(dest IN tailnum) AND substring_index(tailnum, '.', 1) <> ''",
         "true",
     ]
     asked = tuple(Condition(str(number), sql) for number, sql in enumerate(harmless))

@@ -18,6 +18,7 @@ import org.apache.spark.sql.catalyst.expressions.RegExpExtractAll;
 import org.apache.spark.sql.catalyst.expressions.RegExpInStr;
 import org.apache.spark.sql.catalyst.expressions.RegExpReplace;
 import org.apache.spark.sql.catalyst.expressions.StringSplit;
+import org.apache.spark.sql.catalyst.expressions.StringSplitSQL;
 import org.apache.spark.sql.catalyst.expressions.StringToMap;
 import org.apache.spark.sql.catalyst.util.StringUtils;
 import org.apache.spark.unsafe.types.UTF8String;
@@ -32,40 +33,22 @@ import scala.jdk.javaapi.CollectionConverters;
  */
 final class BoundedMatch extends Wrapper {
   private static final long serialVersionUID = 1L;
-  private static final int MOST_PATTERNS = 64;
   private final transient Budget budget;
+  private final boolean isRepeated;
   private final transient Map<String, Pattern> patterns = new HashMap<>();
 
-  /** What is left to all matches of a condition for one record, however many texts they divide it into. */
-  static final class Budget {
-    private long left;
-
-    /** Begin with another record. */
-    void renew() {
-      left = BoundedText.LEAST;
-    }
-
-    private BoundedText text(String text) {
-      return new BoundedText(text, left + BoundedText.FOR_EACH * text.length());
-    }
-  }
-
-  private BoundedMatch(Expression match, Budget budget) {
+  private BoundedMatch(Expression match, Budget budget, boolean isRepeated) {
     super(match);
     this.budget = budget;
+    this.isRepeated = isRepeated;
   }
 
-  /** Return an expression in which all that look for regular expressions are bounded, together. */
-  static Expression in(Expression expression, Budget budget) {
-    List<Expression> children = new ArrayList<>();
-    for (Expression child : CollectionConverters.asJava(expression.children())) {
-      children.add(in(child, budget));
-    }
-    Expression bounded = expression.withNewChildren(seq(children));
-    return looksForPattern(bounded) ? new BoundedMatch(bounded, budget) : bounded;
+  /** The expression, bounded if it looks for a regular expression, or divides a text. */
+  static Expression in(Expression expression, Budget budget, boolean isRepeated) {
+    return looksForPattern(expression) ? new BoundedMatch(expression, budget, isRepeated) : expression;
   }
 
-  /** All expressions of Spark 4 that give a pattern to Java's matcher; the others are made of these. */
+  /** All expressions of Spark 4 that give a pattern to Java's matcher, or divide; the others are made of these. */
   private static boolean looksForPattern(Expression expression) {
     return expression instanceof RLike
         || expression instanceof Like
@@ -75,12 +58,13 @@ final class BoundedMatch extends Wrapper {
         || expression instanceof RegExpExtractAll
         || expression instanceof RegExpInStr
         || expression instanceof StringSplit
+        || expression instanceof StringSplitSQL
         || expression instanceof StringToMap;
   }
 
   @Override
   BoundedMatch around(Expression other) {
-    return new BoundedMatch(other, budget);
+    return new BoundedMatch(other, budget, isRepeated);
   }
 
   @Override
@@ -114,36 +98,45 @@ final class BoundedMatch extends Wrapper {
       look(StringUtils.escapeLikeRegex(given, like.escapeChar()), text, Matcher::matches);
     } else if (child instanceof RLike || child instanceof RegExpExtract || child instanceof RegExpInStr) {
       look(given, text, Matcher::find);
+    } else if (child instanceof RegExpReplace) {
+      look(given, text, all -> findAll(all, 0));
     } else if (child instanceof StringToMap) {
       List<String> entries = new ArrayList<>();
       look(given, text, all -> divide(all, text, entries));
       String delimiter = text(2, input);
       if (delimiter != null) {
-        entries.forEach(entry -> look(delimiter, entry, BoundedMatch::findAll));
+        entries.forEach(entry -> look(delimiter, entry, all -> findAll(all, Budget.PIECE)));
       }
     } else {
-      look(given, text, BoundedMatch::findAll);
+      String pattern = child instanceof StringSplitSQL ? Pattern.quote(given) : given;
+      look(pattern, text, all -> findAll(all, Budget.PIECE));
     }
   }
 
   /** Let a matcher do its work on a text that is counted. */
   private void look(String given, String text, Consumer<Matcher> work) {
-    if (patterns.size() >= MOST_PATTERNS) {
-      // They come from records.
-      patterns.clear();
+    if (!isRepeated) {
+      budget.allow(text.length());
     }
     BoundedText counted = budget.text(text);
     work.accept(patterns.computeIfAbsent(given, Pattern::compile).matcher(counted));
-    budget.left = counted.left();
+    budget.wasRead(counted);
   }
 
-  private static void findAll(Matcher all) {
-    while (all.find()) {}
+  /** Find all matches; what is made of each has the texts of the groups in it, and takes so many bytes besides. */
+  private void findAll(Matcher all, int bytes) {
+    while (all.find()) {
+      budget.make(bytes);
+      for (int group = 0; group <= all.groupCount(); group++) {
+        budget.make(all.end(group) - all.start(group));
+      }
+    }
   }
 
-  private static void divide(Matcher all, String text, List<String> pieces) {
+  private void divide(Matcher all, String text, List<String> pieces) {
     int piece = 0;
     while (all.find()) {
+      budget.make(Budget.PIECE + all.start() - piece);
       pieces.add(text.substring(piece, all.start()));
       piece = all.end();
     }

@@ -14,7 +14,7 @@ import org.apache.spark.sql.classic.ExpressionUtils;
  */
 public final class DeepTry extends Wrapper {
   private static final long serialVersionUID = 1L;
-  private transient BoundedMatch.Budget budget;
+  private transient Budget budget;
   private transient Expression bounded;
 
   private DeepTry(Expression child) {
@@ -34,8 +34,8 @@ public final class DeepTry extends Wrapper {
   @Override
   public Object eval(InternalRow input) {
     if (bounded == null) {
-      budget = new BoundedMatch.Budget();
-      bounded = BoundedMatch.in(child, budget);
+      budget = new Budget();
+      bounded = Bounded.in(child, budget);
     }
     try {
       return DeepStack.compute(() -> computed(input), false);
