@@ -1,11 +1,15 @@
 """A small HTTP server inside a job: threads of its own, short waits, no log of requests."""
 
+import logging
 import socket
+import sys
 from collections.abc import Callable, Iterable
 from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from wsgiref.types import StartResponse, WSGIEnvironment
+
+_log = logging.getLogger(__name__)
 
 Answer = Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]
 """A WSGI application."""
@@ -28,6 +32,15 @@ def threading_server(host: str, port: int, answer: Answer) -> WSGIServer:
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Log an error in one line; of connections that ask nothing, or end early, say nothing.
+
+        Browsers open some ahead, and may never use them.
+        """
+        error = sys.exception()
+        if not isinstance(error, (TimeoutError, ConnectionError)):
+            _log.warning("a request failed: %s: %s", type(error).__name__, error)
 
 
 class _SixServer(_Server):
