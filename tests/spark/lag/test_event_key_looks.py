@@ -42,7 +42,9 @@ def behind(query: TableQuery) -> StageFacts:
 
 
 def test_the_hot_key_of_bronze_is_named_with_what_breaks_the_contract_among_the_rows(lake: Lake) -> None:
-    lake.ingest([*skewed(90), *[b"broken"] * 10])
+    # Two with each key, and of more keys than are named; what is broken has no key.
+    broken = [flight(flight=9_000 + n // 2, departure_delay="late") for n in range(10)]
+    lake.ingest([*skewed(90), *broken])
     found = keys_looked_at(lake.pipeline, behind("speed"), "speed")
     sample = found.event_keys
     assert sample
