@@ -15,6 +15,7 @@ from pipelines.deployment.deployment_model import PipelineDeployment, StreamProc
 from pipelines.deployment.files import Document
 from pipelines.errors import ConfigError
 
+_KEYS_OF_S3: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _ATTRIBUTE: Final = "SPARK_EXECUTOR_ATTRIBUTE_RACK"
 _ZONE_LABEL: Final = "metadata.labels['topology.kubernetes.io/zone']"
 # Of objects in Kubernetes, which keeps them in etcd.
@@ -106,7 +107,7 @@ class Pods:
         names = self.described.variables
         needed = [{"name": name, "valueFrom": {"secretKeyRef": self._key(name)}} for name in names]
         # Not needed where the service account has a role.
-        keys = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY") if self.described.may_be_on_s3 else ()
+        keys = _KEYS_OF_S3 if self.described.may_be_on_s3 else ()
         optional = [
             {"name": name, "valueFrom": {"secretKeyRef": {**self._key(name), "optional": True}}}
             for name in keys

@@ -129,6 +129,16 @@ def test_a_secret_in_a_file_is_refused_and_not_shown(setting: str, tmp_path: Pat
     assert "hush-hush" not in str(refused.value)
 
 
+def test_pods_take_credentials_of_s3_from_the_secret_if_it_has_them(plain: PipelineDeployment) -> None:
+    (stream, *_) = of_kind(plain, "StatefulSet")
+    (container,) = stream["spec"]["template"]["spec"]["containers"]
+    found = {each["name"]: each["valueFrom"]["secretKeyRef"].get("optional") for each in container["env"]}
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+    assert {
+        name: is_optional for name, is_optional in found.items() if name.startswith("AWS_")
+    } == dict.fromkeys(names, True)
+
+
 def test_secrets_in_variables_and_in_comments_are_in_no_file(tmp_path: Path) -> None:
     of = described(
         tmp_path,
