@@ -27,7 +27,7 @@ from pipelines.errors import OncelakeError
 from pipelines.runtime.notifications import notify
 from pipelines.runtime.processes import stop_signals
 from pipelines.runtime.run_events import RunEvents, begin_events
-from pipelines.spark.failures import cause, damaged_data_in, damaged_log_in
+from pipelines.spark.failures import cause, explain_failure
 from pipelines.spark.log_store import check_put_if_absent
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.preflight import (
@@ -266,9 +266,9 @@ def _require_fit(spark: SparkSession, contract: DataContract) -> None:
 def _unforeseen(error: Exception, job: str, log_format: LogFormat) -> dict[str, Any]:
     """Print an error that is not one of ours; return what the summary says of it."""
     if isinstance(error, PySparkException | Py4JJavaError):
-        if damaged := damaged_log_in(error) or damaged_data_in(error):
-            _tell(str(damaged), log_format)
-            return _failed(str(damaged), damaged.exit_code)
+        if explained := explain_failure(error):
+            _tell(str(explained), log_format)
+            return _failed(str(explained), explained.exit_code)
         # Its text is a trace of some hundred lines, of which one says what it was.
         message = f"Spark failed in {_steps(error)}: {cause(error)}"
         _tell(message, log_format)

@@ -6,6 +6,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from pipelines.errors import InfrastructureError, OncelakeError, SourceError
+from pipelines.spark.store_refusals import SECTION, store_refusal
 
 _LENGTH: Final = 500
 # What Java writes of an exception, and of what it came from: a class, and mostly what it says.
@@ -126,10 +127,26 @@ def explain_stream_failure(failure: BaseException) -> OncelakeError:
             f"the stream stopped: {refusal}. Then start the job again: it continues where it stopped. Kafka"
             f" says: {cause(failure)}"
         )
+    if refusal := store_refusal(whole):
+        return InfrastructureError(
+            f"the stream stopped: {refusal}. Then start the job again: it continues where it stopped."
+            f" {SECTION}. The store says: {cause(failure)}"
+        )
     return InfrastructureError(
         f"the stream stopped: {cause(failure)}. Fix the cause and start the job again: it continues where it"
         " stopped"
     )
+
+
+def explain_failure(failure: BaseException) -> OncelakeError | None:
+    """Return what a failure of Spark, or of its JVM, means if the cause is in the lake; None if it is not."""
+    if damaged := damaged_log_in(failure) or damaged_data_in(failure):
+        return damaged
+    if refusal := store_refusal("\n".join(texts(failure))):
+        return InfrastructureError(
+            f"{refusal}. Then start the job again. {SECTION}. The store says: {cause(failure)}"
+        )
+    return None
 
 
 def damaged_log_in(failure: BaseException) -> SourceError | None:

@@ -19,6 +19,7 @@ from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.spark.failures import cause, first_line
 from pipelines.spark.files import HadoopFile
 from pipelines.spark.pipeline import Pipeline
+from pipelines.spark.store_refusals import SECTION, store_refusal
 
 _S3: Final = ("s3", "s3a", "s3n")
 _FOR_ALL: Final = "spark.delta.logStore.class"
@@ -93,7 +94,8 @@ def check_put_if_absent(pipeline: Pipeline) -> None:
     What fails for another reason, such as a lake that may only be read, is left to the job itself.
 
     Raises:
-        ConfigError: It is written over; or Delta's log store cannot be loaded, or is not for this store.
+        ConfigError: It is written over; or Delta's log store cannot be loaded, or is not for this store; or
+            the store refuses the credentials of the job.
     """
     config = pipeline.config
     try:
@@ -122,7 +124,27 @@ def check_put_if_absent(pipeline: Pipeline) -> None:
                 f"lake.root: {config.root}: {cause(error)}. Move the lake to such a file system, or to an"
                 " object store"
             ) from None
+        _require_store_login(pipeline.spark, config.root)
         _log.warning("%s: put if absent was not tested: %s", config.root, cause(error))
+
+
+def _require_store_login(spark: SparkSession, root: str) -> None:
+    """List the lake, unless the store refuses that; a list is refused with a reason, other requests without.
+
+    Args:
+        spark: The session.
+        root: The lake's.
+
+    Raises:
+        ConfigError: The store refuses it.
+    """
+    jvm: Any = spark.sparkContext._jvm
+    path = jvm.org.apache.hadoop.fs.Path(root)
+    try:
+        path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()).listStatus(path)
+    except Py4JJavaError as error:
+        if refusal := store_refusal(str(error)):
+            raise ConfigError(f"lake.root: {root}: {refusal}. Nothing was written. {SECTION}") from None
 
 
 @dataclass(frozen=True)
@@ -158,6 +180,7 @@ def probe_store(pipeline: Pipeline) -> StoreProbe:
         return StoreProbe(takes_over, not HadoopFile(spark, folder).exists(), timedelta(milliseconds=skew))
     except (Py4JJavaError, UnsupportedOperationException) as error:
         why = error.java_exception.toString() if isinstance(error, Py4JJavaError) else error
+        why = store_refusal(str(error)) or why
         raise InfrastructureError(
             f"lake.root: {pipeline.config.root}: a commit under ops/ cannot be written:"
             f" {first_line(str(why))}; check lake.root, and whether this user may write there."

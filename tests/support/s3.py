@@ -11,12 +11,12 @@ import requests
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
+from tests.support.s3_login import Door, Environ, Keys
+
 BUCKET: Final = "lake"
-_KEY: Final = "double"
+_KEYS: Final = Keys("double", "double")
 _REGION: Final = "us-east-1"
 _CONDITION: Final = "HTTP_IF_NONE_MATCH"
-
-Environ = dict[str, Any]
 
 
 @dataclass
@@ -35,14 +35,21 @@ class Store:
     refused: list[str] = field(default_factory=list)
 
     @property
-    def settings(self) -> tuple[str, ...]:
-        """What leads Hadoop's S3A to it, as `--set` takes it."""
+    def address(self) -> tuple[str, ...]:
+        """What leads Hadoop's S3A to it without keys, as `--set` takes it."""
         return (
             f"spark.conf.spark.hadoop.fs.s3a.endpoint={self.url}",
             f"spark.conf.spark.hadoop.fs.s3a.endpoint.region={_REGION}",
             "spark.conf.spark.hadoop.fs.s3a.path.style.access=true",
-            f"spark.conf.spark.hadoop.fs.s3a.access.key={_KEY}",
-            f"spark.conf.spark.hadoop.fs.s3a.secret.key={_KEY}",
+        )
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """What leads Hadoop's S3A to it, as `--set` takes it."""
+        return (
+            *self.address,
+            f"spark.conf.spark.hadoop.fs.s3a.access.key={_KEYS.access}",
+            f"spark.conf.spark.hadoop.fs.s3a.secret.key={_KEYS.secret}",
         )
 
     def client(self, service: str) -> Any:
@@ -51,28 +58,36 @@ class Store:
             service,
             endpoint_url=self.url,
             region_name=_REGION,
-            aws_access_key_id=_KEY,
-            aws_secret_access_key=_KEY,
+            aws_access_key_id=_KEYS.access,
+            aws_secret_access_key=_KEYS.secret,
         )
 
-    def files(self, prefix: str) -> list[str]:
-        """The names of the bucket's files below a prefix, without it."""
-        pages = self.client("s3").get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
+    def files(self, prefix: str, bucket: str = BUCKET) -> list[str]:
+        """The names of a bucket's files below a prefix, without it."""
+        pages = self.client("s3").get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
         found = (item["Key"] for page in pages for item in page.get("Contents", []))
         # What ends with a slash stands for a folder.
         return [key.removeprefix(prefix) for key in found if not key.endswith("/")]
 
-    def read(self, file: str) -> bytes:
-        """A file of the bucket."""
-        content: bytes = self.client("s3").get_object(Bucket=BUCKET, Key=file)["Body"].read()
+    def read(self, file: str, bucket: str = BUCKET) -> bytes:
+        """A file of a bucket."""
+        content: bytes = self.client("s3").get_object(Bucket=bucket, Key=file)["Body"].read()
         return content
 
 
 @contextmanager
-def s3_double() -> Iterator[Store]:
-    """Runs a double with an empty bucket, in a thread of this process."""
+def s3_double(door: Door | None = None) -> Iterator[Store]:
+    """Runs a double with an empty bucket, in a thread of this process.
+
+    Args:
+        door: Lets in who may, besides the double's own client; everybody may if there is none.
+    """
     store = Store()
-    server = make_server("127.0.0.1", 0, _atomic(store), threaded=True)
+    application = _atomic(store)
+    if door:
+        door.valid.add(_KEYS)
+        application = door.before(application)
+    server = make_server("127.0.0.1", 0, application, threaded=True)
     store.url = f"http://127.0.0.1:{server.port}"
     thread = threading.Thread(target=server.serve_forever)
     thread.start()

@@ -3,7 +3,7 @@
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,10 +64,14 @@ class Site:
     def leaks(self) -> list[str]:
         """The files with a secret among all that was left."""
         shutil.copy(self.process.path.with_name("log"), self.folder / "java.log")
-        files = [path for path in self.folder.rglob("*") if path.is_file()]
-        assert len(files) > 100
-        hidden = [each.encode() for each in (MARK, *self.further)]
-        return [str(path) for path in files if any(each in path.read_bytes() for each in hidden)]
+        return files_with(self.folder, [MARK, *self.further], least=100)
+
+
+def files_with(folder: Path, texts: Iterable[str], least: int) -> list[str]:
+    """The files below a folder, of which there are more than a number, that have one of these texts."""
+    files, hidden = [path for path in folder.rglob("*") if path.is_file()], [each.encode() for each in texts]
+    assert len(files) > least
+    return [str(path) for path in files if any(each in path.read_bytes() for each in hidden)]
 
 
 @contextmanager

@@ -1,0 +1,43 @@
+"""What it means that an object store refuses a client.
+
+Source: https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
+"""
+
+import re
+from typing import Final
+
+_OF_S3: Final = re.compile(r"fs\.s3a|awssdk")
+_KEYS: Final = "access key, secret key and session token"
+# What S3 or its client says if it refuses, and what to look at.
+_REFUSED: Final = {
+    r"NoA(?:uth|ws)\w*Exception|No AWS Credentials|Unable to load credentials": (
+        "there are no credentials for it: give this job those of a user or a role"
+    ),
+    r"\bInvalidAccessKeyId\b": "it does not know the access key: check whether it was deleted or rotated",
+    r"\bSignatureDoesNotMatch\b": "the secret key is not the one of the access key: check both",
+    r"\b(?:ExpiredToken|TokenRefreshRequired)\b": "the session token has expired: get new credentials",
+    r"\bInvalidToken\b": (
+        f"the session token is not the one of the access key, or is missing: check {_KEYS}"
+    ),
+    r"\bRequestTimeTooSkewed\b": "the clock of this machine is wrong: set it",
+    r"\bAccessDenied\b": (
+        "the user or role of this job may not do that: check the policies of both, user and bucket"
+    ),
+    # An answer to HEAD has no code.
+    r"\b(?:AccessDeniedException|AWSBadRequestException)\b": (
+        f"it does not say why: check {_KEYS}, and the policies of user and bucket"
+    ),
+}
+SECTION: Final = "See docs/runbook.md, 'The object store refuses the job'"
+
+
+def store_refusal(text: str) -> str | None:
+    """Return what it means that S3 refuses a client, by the text of a failure; None if it does not.
+
+    Args:
+        text: Names the exceptions of Hadoop's client, with the code of S3 if there is one.
+    """
+    if not _OF_S3.search(text):
+        return None
+    meaning = next((meaning for pattern, meaning in _REFUSED.items() if re.search(pattern, text)), None)
+    return meaning and f"the object store refuses the request: {meaning}"
