@@ -28,7 +28,7 @@ from pipelines.lag.alerts import AlertState, raised_since
 from pipelines.lag.stage_facts import PartitionLag, StageFacts
 from pipelines.lag.texts import advice_text, caught_up_text, least_retention, rate_text, symptom_text
 from pipelines.runtime.notifications import HOOK_SETTINGS, hooks
-from pipelines.spark.failures import cause
+from pipelines.spark.failures import cause, explain_failure
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.lag import StageLag, write_lag_metrics
 from pipelines.steps.lag import lag as lag_of
@@ -125,7 +125,7 @@ def stages_of(pipeline: Pipeline) -> list[StageLag]:
         return lag_of(pipeline)
     except (PySparkException, Py4JJavaError) as error:
         # One failure does not end a watch, and counts for an alert.
-        raise InfrastructureError(
+        raise explain_failure(error) or InfrastructureError(
             f"{pipeline.config.root}: the lag cannot be found out: {cause(error)}. Check that this user may"
             " read there, and that the store answers"
         ) from None

@@ -29,7 +29,12 @@ _NOT_AS_WRITTEN: Final = re.compile(
     r"ChecksumException|is not a Parquet file|Could not read footer|could not verify page integrity"
     r"|CRC checksum verification failed|ParquetDecodingException|can not read class org\.apache\.parquet"
 )
+# What Spark, or the file system below it, says of a file that the log names and that is not there.
+_NOT_THERE: Final = re.compile(
+    r"FAILED_READ_FILE\.FILE_NOT_EXIST|FileNotFoundException: (?:File \S|No such file or directory)"
+)
 _DATA_FILE: Final = re.compile(r"((?:[a-z][a-z0-9]*:)?/[^\s,\]]+?\.parquet)\b")
+_DAMAGED_SECTION: Final = "See docs/runbook.md, 'A data file is damaged'"
 # A file of the state of a stream, below its checkpoint.
 _OF_STATE: Final = re.compile(r"(?:Checksum error: |[Ff]ile(?: of)? )(\S[^\n]*?/state/[0-9]+/[^\s,]+)")
 _STATE: Final = re.compile(r"CANNOT_LOAD_STATE_STORE|MISSING_STATE_DIRECTORY|RocksDBException")
@@ -140,7 +145,7 @@ def explain_stream_failure(failure: BaseException) -> OncelakeError:
 
 def explain_failure(failure: BaseException) -> OncelakeError | None:
     """Return what a failure of Spark, or of its JVM, means if the cause is in the lake; None if it is not."""
-    if damaged := damaged_log_in(failure) or damaged_data_in(failure):
+    if damaged := damaged_log_in(failure) or damaged_data_in(failure) or lost_data_in(failure):
         return damaged
     if refusal := store_refusal("\n".join(texts(failure))):
         return InfrastructureError(
@@ -166,15 +171,34 @@ def damaged_log_in(failure: BaseException) -> SourceError | None:
 def damaged_data_in(failure: BaseException) -> SourceError | None:
     """Return the refusal of a data file of a table that is not as it was written; None if it is none."""
     whole = "\n".join(texts(failure))
-    files = (match[1] for match in _DATA_FILE.finditer(whole))
-    file = next((each for each in files if "/_delta_log/" not in each), None)
+    file = _data_file_in(whole)
     if file is None or not _NOT_AS_WRITTEN.search(whole):
         return None
     return SourceError(
-        f"{unquote(file)}: a data file of the table is cut off, or has other bytes than when it was written,"
-        " as after a crash of the machine or a fault of a disk. Nothing was changed."
-        " See docs/runbook.md, 'A data file is damaged'"
+        f"{file}: a data file of the table is cut off, or has other bytes than when it was written,"
+        f" as after a crash of the machine or a fault of a disk. Nothing was changed. {_DAMAGED_SECTION}"
     )
+
+
+def lost_data_in(failure: BaseException) -> SourceError | None:
+    """Return the refusal of a data file of a table that is not there; None if it is none.
+
+    Of a stream that is behind, the files may have been removed as they should; it says so by itself.
+    """
+    whole = "\n".join(texts(failure))
+    file = _data_file_in(whole)
+    if file is None or not _NOT_THERE.search(whole):
+        return None
+    return SourceError(
+        f"{file}: a data file of the table is gone: it was deleted by hand, by a rule of the store, or by a"
+        f" VACUUM that was not that of maintain. {_DAMAGED_SECTION}"
+    )
+
+
+def _data_file_in(text: str) -> str | None:
+    files = (match[1] for match in _DATA_FILE.finditer(text))
+    file = next((each for each in files if "/_delta_log/" not in each), None)
+    return file and unquote(file)
 
 
 def _damaged_state_in(failure: BaseException) -> StateLost | None:

@@ -3,7 +3,7 @@
 import pytest
 
 from pipelines.errors import InfrastructureError
-from pipelines.spark.failures import StateLost, cluster_refusal, explain_stream_failure
+from pipelines.spark.failures import StateLost, cluster_refusal, explain_failure, explain_stream_failure
 
 SECURITY = "org.apache.kafka.common.errors"
 
@@ -129,3 +129,33 @@ def test_a_store_that_does_not_give_a_data_file_is_asked_again(said: str) -> Non
         f"[FAILED_READ_FILE.NO_HINT] while reading file s3a://lake/bronze/part-1.parquet.\nCaused by: {said}"
     )
     assert explain_stream_failure(RuntimeError(text)).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        (
+            "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file"
+            " file:///my%20lake/batch/flights/part-1.parquet. File does not exist."
+        ),
+        "java.io.FileNotFoundException: No such file or directory: s3a://lake/batch/flights/part-1.parquet",
+        "java.io.FileNotFoundException: File file:/lake/batch/flights/part-1.parquet does not exist",
+    ],
+)
+def test_a_data_file_that_is_gone_is_told_with_the_way_back(text: str) -> None:
+    explained = explain_failure(RuntimeError(f"a task failed\nCaused by: {text}\n"))
+    assert explained is not None
+    assert explained.exit_code == 4
+    assert "/batch/flights/part-1.parquet: a data file of the table is gone" in str(explained)
+    assert str(explained).endswith("See docs/runbook.md, 'A data file is damaged'")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "java.io.FileNotFoundException: /lake/batch/flights/part-1.parquet (Too many open files)",
+        "java.io.FileNotFoundException: File file:/lake/ops/checkpoints/flights/speed/7 does not exist",
+    ],
+)
+def test_a_file_that_cannot_be_opened_or_is_no_data_is_not_told_as_gone(text: str) -> None:
+    assert explain_failure(RuntimeError(text)) is None
