@@ -50,6 +50,8 @@ SETTINGS: Final = {
     # Parquet writes a checksum of each page, and by default compares none: what a disk has changed would be
     # read as data where no other checksum is kept, as on object stores and in copies.
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+    # To pass over what has nothing that is asked for, Parquet reads dictionaries without comparing checksums.
+    "spark.hadoop.parquet.filter.dictionary.enabled": "false",
     # Spark's own pattern, and names of keys that it does not know.
     "spark.redaction.regex": "(?i)secret|password|passphrase|token|(access|account|private|encryption)[.]?key"
     "|[.]azure[.]sas[.]",

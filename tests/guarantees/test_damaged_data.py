@@ -8,7 +8,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from pipelines.errors import SourceError
+from pipelines.spark.failures import explain_failure
 from pipelines.steps.speed import speed
+from tests.support.damaged_files import change_page, data_file
 from tests.support.lakes import Lake
 from tests.support.nights import on
 
@@ -17,20 +19,13 @@ pytestmark = pytest.mark.spark
 CHANGES = 40
 
 
-def data_file(lake: Lake) -> Path:
-    """The largest data file of bronze, without the checksum that only some file systems have beside it."""
-    file = max(Path(lake.config.table("bronze")).rglob("*.parquet"), key=lambda each: each.stat().st_size)
-    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-    return file
-
-
 def rows(lake: Lake) -> list[str]:
     return sorted(map(str, lake.table("bronze").collect()))
 
 
 def test_no_changed_byte_of_a_data_file_is_read_as_data(lake: Lake) -> None:
     lake.ingest([on(1, number, tailnum=f"N{number:05}") for number in range(1, 200)])
-    file = data_file(lake)
+    file = data_file(Path(lake.config.table("bronze")))
     whole, before = file.read_bytes(), rows(lake)
     dice, refused = random.Random(1), 0  # noqa: S311 - nothing secret
     for at in sorted(dice.sample(range(4, len(whole) - 8), CHANGES)):
@@ -45,12 +40,23 @@ def test_no_changed_byte_of_a_data_file_is_read_as_data(lake: Lake) -> None:
     assert refused > CHANGES / 2
 
 
+def test_no_row_is_passed_over_by_a_changed_dictionary(lake: Lake) -> None:
+    # Spark looks there first whether a file has what is asked for, and Parquet compares no checksum then.
+    lake.ingest([on(1, number) for number in range(1, 50)])
+    of_topic = lake.table("bronze").where("_topic = 'flights'")
+    assert of_topic.count() == 49
+    change_page(data_file(Path(lake.config.table("bronze"))), "_topic")
+    with pytest.raises((PySparkException, Py4JJavaError)) as failed:
+        of_topic.collect()
+    assert "has other bytes than when it was written" in str(explain_failure(failed.value))
+
+
 @pytest.mark.parametrize("how", ["changed", "cut off"])
 def test_a_job_that_reads_a_damaged_data_file_ends_with_exit_code_4_and_reads_on_once_it_is_put_back(
     lake: Lake, how: str
 ) -> None:
     lake.ingest([on(1, number) for number in range(1, 50)])
-    file = data_file(lake)
+    file = data_file(Path(lake.config.table("bronze")))
     whole = file.read_bytes()
     middle = len(whole) // 3
     changed = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
