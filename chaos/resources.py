@@ -95,7 +95,7 @@ def holding(processes: Sequence[psutil.Process], checkpoint: Path) -> Holding:
 
 
 def growing(samples: Mapping[str, Sequence[Holding]]) -> list[Violation]:
-    """Return what has grown all the time: its median in the last quarter against that in the second.
+    """Return what has grown all the time: its median in the last quarter against that in the third.
 
     Args:
         samples: of each stream, in their order.
@@ -119,9 +119,12 @@ def unsampled(samples: Mapping[str, Sequence[Holding]], streams: Iterable[str]) 
 
 
 def quarters(held: Sequence[Holding], what: str) -> tuple[float, float]:
-    """Return the medians of the second and of the last quarter of samples."""
+    """Return the medians of the third and of the last quarter of samples.
+
+    State grows until the watermark has passed what came first: for a third of a run, however long it is.
+    """
     values, quarter = [getattr(each, what) for each in held], len(held) // 4
-    return median(values[quarter : 2 * quarter]), median(values[-quarter:])
+    return median(values[2 * quarter : 3 * quarter]), median(values[-quarter:])
 
 
 def lines(samples: Mapping[str, Sequence[Holding]]) -> Iterator[str]:
@@ -134,7 +137,7 @@ def lines(samples: Mapping[str, Sequence[Holding]]) -> Iterator[str]:
         for each in fields(Holding):
             early, late = quarters(held, each.name)
             told.append(f"{each.name} {early:,.0f} -> {late:,.0f}")
-        yield f"  {stream}: {', '.join(told)} ({len(held)} samples, second and last quarter)"
+        yield f"  {stream}: {', '.join(told)} ({len(held)} samples, third and last quarter)"
 
 
 def document(samples: Mapping[str, Sequence[Holding]]) -> dict[str, list[dict[str, float]]]:

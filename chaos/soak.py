@@ -28,11 +28,8 @@ def _every(seconds: float) -> Iterator[float]:
 
 
 def _burst(seconds: float) -> Burst:
-    """Return when producers send ten times as much: when the middle of a run has passed.
-
-    What streams hold is compared before it, and long after it.
-    """
-    return Burst(seconds * 0.55, seconds * 0.55 + min(_BURST_S, seconds / 30), _BURST_TIMES)
+    """Return when producers send ten times as much: long before what streams hold is compared."""
+    return Burst(seconds / 10, seconds / 10 + min(_BURST_S, seconds / 30), _BURST_TIMES)
 
 
 @click.command()

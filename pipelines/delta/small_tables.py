@@ -25,8 +25,8 @@ _MOST_FILES: Final = 500
 _MOST_STORED: Final = 4 * _MOST_FILES
 _ONE_TASK_FILES: Final = 8
 _ONE_TASK_BYTES: Final = 4 * 1024 * 1024
-# Of a list Delta skips no file by its statistics.
-_MOST_BYTES: Final = 64 * 1024 * 1024
+MOST_BYTES: Final = 64 * 1024 * 1024
+"""Of a small table, at most: of a list Delta skips no file by its statistics."""
 # A record takes more, compressed with others.
 _LEAST_BYTES: Final = 20
 # With deletion vectors a path may stand for several states of a file. What is not known is taken for that.
@@ -60,7 +60,7 @@ def read_small(spark: SparkSession, table: str, at: int | None = None) -> DataFr
         table: The path of a Delta table.
         at: The version, if not the newest.
     """
-    return _read(spark, table, at, _MOST_BYTES)
+    return _read(spark, table, at, MOST_BYTES)
 
 
 def _read_remembered(spark: SparkSession, table: str, at: int, most_bytes: int | None) -> DataFrame:
@@ -119,7 +119,7 @@ def listed_files(spark: SparkSession, table: str, snapshot: Any) -> list[Any] | 
     Returns:
         Delta's `AddFile` of each.
     """
-    files = _listed(spark, table, snapshot, _MOST_BYTES)
+    files = _listed(spark, table, snapshot, MOST_BYTES)
     return None if files is None else [file.action for file in files.values()]
 
 
@@ -134,7 +134,7 @@ def has_removable_files(spark: SparkSession, table: str, before_ms: int) -> bool
     Returns:
         False if all files of a small table are younger, or of its newest version.
     """
-    files = _listed(spark, table, newest_snapshot(spark, table), _MOST_BYTES)
+    files = _listed(spark, table, newest_snapshot(spark, table), MOST_BYTES)
     # Another table is left to Delta, which lists it by jobs.
     old = None if files is None else HadoopFile(spark, table).old_files(before_ms, _MOST_STORED)
     return files is None or old is None or not files.keys() >= set(old)
@@ -142,7 +142,7 @@ def has_removable_files(spark: SparkSession, table: str, before_ms: int) -> bool
 
 def most_records(spark: SparkSession, table: str) -> int | None:
     """Return how many records a table of events has at most, by its files; None if it is not small."""
-    files = _listed(spark, table, newest_snapshot(spark, table), _MOST_BYTES)
+    files = _listed(spark, table, newest_snapshot(spark, table), MOST_BYTES)
     return None if files is None else sum(file.size for file in files.values()) // _LEAST_BYTES
 
 

@@ -27,7 +27,7 @@ def threading_server(host: str, port: int, answer: Answer) -> WSGIServer:
         OSError: Nothing can listen there.
     """
     server = _SixServer if ":" in host else _Server
-    return make_server(host, port, answer, server, _Quiet)
+    return make_server(host, port, answer, server, QuietHandler)
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -47,7 +47,9 @@ class _SixServer(_Server):
     address_family = socket.AF_INET6
 
 
-class _Quiet(WSGIRequestHandler):
+class QuietHandler(WSGIRequestHandler):
+    """Handles one request, and logs none."""
+
     # Who never ends a request keeps a thread no longer.
     timeout = 10
 

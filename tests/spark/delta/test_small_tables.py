@@ -292,7 +292,7 @@ def test_a_large_table_is_left_to_delta(spark: SparkSession, table: Path) -> Non
 def test_few_files_are_read_by_fewer_jobs_however_large(
     spark: SparkSession, table: Path, monkeypatch: pytest.MonkeyPatch, at: int | None
 ) -> None:
-    monkeypatch.setattr(small_tables, "_MOST_BYTES", 100)
+    monkeypatch.setattr(small_tables, "MOST_BYTES", 100)
     path, jobs, found = str(table), [], []
     assert listed(spark, table) is None
     assert contents(read_few_files(spark, path))

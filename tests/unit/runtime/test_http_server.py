@@ -35,7 +35,7 @@ def serving() -> Iterator[WSGIServer]:
 def test_a_connection_that_asks_nothing_is_no_news(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_server._Quiet, "timeout", 0.05)
+    monkeypatch.setattr(http_server.QuietHandler, "timeout", 0.05)
     with serving() as server, socket.create_connection(("127.0.0.1", server.server_port)) as client:
         client.settimeout(30)
         assert client.recv(1) == b""
@@ -49,7 +49,7 @@ def test_a_request_that_fails_is_told_in_a_line(
     def broken(_: object) -> None:
         raise ValueError("the handler is broken")
 
-    monkeypatch.setattr(http_server._Quiet, "handle", broken)
+    monkeypatch.setattr(http_server.QuietHandler, "handle", broken)
     with serving() as server, socket.create_connection(("127.0.0.1", server.server_port)) as client:
         client.settimeout(30)
         assert client.recv(1) == b""
