@@ -18,7 +18,7 @@ _LEAST: Final = 120
 """Samples below which nothing is said of growth: Spark keeps files of a hundred micro-batches."""
 SHORTEST_S: Final = 1800.0
 """A run of less has too few samples, which take some time themselves, and is not judged."""
-_MORE: Final = 1.25
+_MORE: Final = 1.1
 
 
 @dataclass(frozen=True)
