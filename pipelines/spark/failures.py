@@ -28,6 +28,9 @@ _CHECKPOINT: Final = re.compile(r"while reading file (\S+/_delta_log/(?:_sidecar
 _NOT_AS_WRITTEN: Final = re.compile(
     r"ChecksumException|is not a Parquet file|Could not read footer|could not verify page integrity"
     r"|CRC checksum verification failed|ParquetDecodingException|can not read class org\.apache\.parquet"
+    # A length that is none, in what has no checksum: no store answers so.
+    r"|(?:IllegalArgument|IndexOutOfBounds|ArrayIndexOutOfBounds|NegativeArraySize|BufferUnderflow)Exception[^\n]*"
+    r"(?:\n\s+at [^\n]*){0,8}\n\s+at org\.apache\.(?:parquet|spark\.sql\.execution\.datasources\.parquet)\."
 )
 # What Spark, or the file system below it, says of a file that the log names and that is not there.
 _NOT_THERE: Final = re.compile(

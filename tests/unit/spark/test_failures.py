@@ -108,6 +108,13 @@ def test_a_store_that_does_not_give_the_state_is_asked_again(said: str) -> None:
             "\nCaused by: org.apache.parquet.io.ParquetDecodingException: could not verify page integrity"
         ),
         "Could not read footer for file: FileStatus{path=file:/lake/bronze/part-1.parquet; length=7}",
+        (
+            "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file s3a://lake/bronze/part-1.parquet."
+            "\nCaused by: java.lang.IllegalArgumentException: newLimit > capacity: (7340103 > 71303)"
+            "\n\tat java.base/java.nio.Buffer.createLimitException(Buffer.java:372)"
+            "\n\tat java.base/java.nio.ByteBuffer.limit(ByteBuffer.java:1529)"
+            "\n\tat org.apache.parquet.bytes.SingleBufferInputStream.slice(SingleBufferInputStream.java:114)"
+        ),
     ],
 )
 def test_a_data_file_with_other_bytes_is_told_and_is_no_commit(text: str) -> None:
@@ -159,3 +166,11 @@ def test_a_data_file_that_is_gone_is_told_with_the_way_back(text: str) -> None:
 )
 def test_a_file_that_cannot_be_opened_or_is_no_data_is_not_told_as_gone(text: str) -> None:
     assert explain_failure(RuntimeError(text)) is None
+
+
+def test_an_error_of_code_that_reads_no_file_is_no_damage() -> None:
+    text = (
+        "reading file s3a://lake/bronze/part-1.parquet.\nCaused by: java.lang.IllegalArgumentException: x"
+        "\n\tat org.apache.spark.sql.catalyst.expressions.Substring.eval(stringExpressions.scala:1)"
+    )
+    assert explain_stream_failure(RuntimeError(text)).exit_code == 1
