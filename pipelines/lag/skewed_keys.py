@@ -3,7 +3,7 @@
 from typing import Final
 
 from pipelines.lag.diagnosis import Advice, Figure, Symptom, as_symptom
-from pipelines.lag.stage_facts import EventKeySample, FrequentEventKey, FrequentKey, KeySample, StageFacts
+from pipelines.lag.stage_facts import DedupKeySample, FrequentDedupKey, FrequentKey, KeySample, StageFacts
 
 # Of the records of a partition or a task, those of a key that is told, and of one that makes it hot.
 _FREQUENT_SHARE: Final = 0.05
@@ -12,8 +12,8 @@ _HOT_KEY_SHARE: Final = 0.25
 
 def key_symptoms(facts: StageFacts) -> tuple[Symptom, ...]:
     """Return the keys of which a partition or a task has many records; empty if they are unknown."""
-    if facts.event_keys:
-        return _event_keys(facts.event_keys)
+    if facts.dedup_keys:
+        return _dedup_keys(facts.dedup_keys)
     sample = facts.sample
     if sample is None:
         return ()
@@ -36,17 +36,17 @@ def _key(sample: KeySample, key: FrequentKey) -> Symptom:
     return as_symptom("frequent_key", key=key.shown, offset=key.offset, **figures)
 
 
-def _event_keys(sample: EventKeySample) -> tuple[Symptom, ...]:
-    frequent = tuple(_event_key(sample, each) for each in sample.keys if each.share >= _FREQUENT_SHARE)
+def _dedup_keys(sample: DedupKeySample) -> tuple[Symptom, ...]:
+    frequent = tuple(_dedup_key(sample, each) for each in sample.keys if each.share >= _FREQUENT_SHARE)
     most = max((each.share for each in sample.keys), default=0.0)
-    return frequent or (as_symptom("no_frequent_event_key", share=most, rows=sample.rows),)
+    return frequent or (as_symptom("no_frequent_dedup_key", share=most, rows=sample.rows),)
 
 
-def _event_key(sample: EventKeySample, key: FrequentEventKey) -> Symptom:
+def _dedup_key(sample: DedupKeySample, key: FrequentDedupKey) -> Symptom:
     figures: dict[str, Figure] = {"share": key.share, "rows": sample.rows, "place": key.place}
     if key.shown is None:
-        return as_symptom("hidden_event_key", **figures)
-    return as_symptom("frequent_event_key", key=key.shown, **figures)
+        return as_symptom("hidden_dedup_key", **figures)
+    return as_symptom("frequent_dedup_key", key=key.shown, **figures)
 
 
 def against_skew(facts: StageFacts) -> Advice:
@@ -61,8 +61,8 @@ def against_skew(facts: StageFacts) -> Advice:
 
 
 def _against_long_task(facts: StageFacts) -> Advice:
-    if facts.event_keys is None:
+    if facts.dedup_keys is None:
         return "spread_keys"
-    if any(each.share >= _HOT_KEY_SHARE for each in facts.event_keys.keys):
+    if any(each.share >= _HOT_KEY_SHARE for each in facts.dedup_keys.keys):
         return "fewer_of_key"
     return "more_state_partitions" if facts.stage == "speed" else "more_slots"

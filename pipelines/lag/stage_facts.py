@@ -105,7 +105,7 @@ class KeySample:
 
 
 @dataclass(frozen=True)
-class FrequentEventKey:
+class FrequentDedupKey:
     """A frequent dedup key of a sample.
 
     Attributes:
@@ -120,7 +120,7 @@ class FrequentEventKey:
 
 
 @dataclass(frozen=True)
-class EventKeySample:
+class DedupKeySample:
     """The dedup keys of some rows that a stage has not read, or has just read.
 
     Attributes:
@@ -129,7 +129,7 @@ class EventKeySample:
     """
 
     rows: int
-    keys: tuple[FrequentEventKey, ...]
+    keys: tuple[FrequentDedupKey, ...]
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class StageFacts:
         fetches: Of a stage that reads Kafka and is behind, how brokers answer fetches; None if it is unknown.
         sample: Of such a stage whose partitions are uneven, keys of the partition that is most behind; None
             if they are unknown.
-        event_keys: Of a stage that reads a table and has a long task, dedup keys; None if they are unknown.
+        dedup_keys: Of a stage that reads a table and has a long task, dedup keys; None if they are unknown.
     """
 
     stage: Query
@@ -173,7 +173,7 @@ class StageFacts:
     unreachable: str | None = None
     fetches: FetchFigures | None = None
     sample: KeySample | None = None
-    event_keys: EventKeySample | None = None
+    dedup_keys: DedupKeySample | None = None
 
     @property
     def name(self) -> str:

@@ -15,7 +15,7 @@ from pipelines.delta.stream_position import first_unread_version, unread_rows
 from pipelines.delta.tables import exists, version
 from pipelines.errors import InfrastructureError
 from pipelines.kafka.backlog import Backlog, PartitionBacklog, backlog
-from pipelines.lag.event_key_looks import keys_looked_at
+from pipelines.lag.dedup_key_looks import keys_looked_at
 from pipelines.lag.kafka_looks import looked_at
 from pipelines.lag.stage_facts import PartitionLag, StageFacts, TopicHealth
 from pipelines.spark.checkpoints import offsets_of, planned_at, query_files

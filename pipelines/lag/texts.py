@@ -52,10 +52,10 @@ SYMPTOM_TEXTS: Final[dict[SymptomKind, str]] = {
     "no_key": "{share:.0%} of {records:,} sampled records of partition {partition} have no Kafka record key",
     "no_frequent_key": "no Kafka record key has more than {share:.0%} of {records:,} sampled records of"
     " partition {partition}",
-    "frequent_event_key": "{share:.0%} of {rows:,} sampled rows have the dedup key {key}, such as {place}",
-    "hidden_event_key": "{share:.0%} of {rows:,} sampled rows have one dedup key, which the contract hides,"
+    "frequent_dedup_key": "{share:.0%} of {rows:,} sampled rows have the dedup key {key}, such as {place}",
+    "hidden_dedup_key": "{share:.0%} of {rows:,} sampled rows have one dedup key, which the contract hides,"
     " such as {place}",
-    "no_frequent_event_key": "no dedup key has more than {share:.0%} of {rows:,} sampled rows",
+    "no_frequent_dedup_key": "no dedup key has more than {share:.0%} of {rows:,} sampled rows",
     "long_task": "one task runs for {longest:.1f} s of {micro_batch:.1f} s",
     "state_time": "{share:.0%} of the time of tasks is spent on the state",
     "state_memory": "it takes {mib:,.0f} MiB of memory",

@@ -16,8 +16,8 @@ from pipelines.lag.alerts import status_of
 from pipelines.lag.causes import find_cause
 from pipelines.lag.diagnosis import LagCause, Symptom
 from pipelines.lag.stage_facts import (
-    EventKeySample,
-    FrequentEventKey,
+    DedupKeySample,
+    FrequentDedupKey,
     FrequentKey,
     KeySample,
     PartitionLag,
@@ -575,12 +575,12 @@ def test_a_long_task_of_ingest_is_told_with_the_keys_of_its_partition_and_not_wi
 @pytest.mark.parametrize(
     ("query", "shown", "share", "kinds", "advice"),
     [
-        ("speed", "carrier=UA", 0.6, ["long_task", "frequent_event_key"], "fewer_of_key"),
-        ("publish", "carrier=UA", 0.6, ["long_task", "frequent_event_key"], "fewer_of_key"),
-        ("speed", None, 0.6, ["long_task", "hidden_event_key"], "fewer_of_key"),
-        ("speed", "carrier=UA", 0.1, ["long_task", "frequent_event_key"], "more_state_partitions"),
-        ("speed", "carrier=UA", 0.01, ["long_task", "no_frequent_event_key"], "more_state_partitions"),
-        ("publish", "carrier=UA", 0.01, ["long_task", "no_frequent_event_key"], "more_slots"),
+        ("speed", "carrier=UA", 0.6, ["long_task", "frequent_dedup_key"], "fewer_of_key"),
+        ("publish", "carrier=UA", 0.6, ["long_task", "frequent_dedup_key"], "fewer_of_key"),
+        ("speed", None, 0.6, ["long_task", "hidden_dedup_key"], "fewer_of_key"),
+        ("speed", "carrier=UA", 0.1, ["long_task", "frequent_dedup_key"], "more_state_partitions"),
+        ("speed", "carrier=UA", 0.01, ["long_task", "no_frequent_dedup_key"], "more_state_partitions"),
+        ("publish", "carrier=UA", 0.01, ["long_task", "no_frequent_dedup_key"], "more_slots"),
     ],
 )
 def test_a_long_task_of_a_stage_that_reads_a_table_is_told_with_its_dedup_keys(
@@ -589,7 +589,7 @@ def test_a_long_task_of_a_stage_that_reads_a_table_is_told_with_its_dedup_keys(
     stage = Stage(1, query)
     hot_key(stage)
     assert told(stage) == ("skew", "spread_keys", ["long_task"])
-    stage.change(event_keys=EventKeySample(1_500, (FrequentEventKey(shown, share, "flights-1@7"),)))
+    stage.change(dedup_keys=DedupKeySample(1_500, (FrequentDedupKey(shown, share, "flights-1@7"),)))
     assert told(stage) == ("skew", advice, kinds)
     figures = find_cause(stage.facts).symptoms[1].figures
     assert (figures["share"], figures["rows"]) == (share, 1_500)
@@ -598,8 +598,8 @@ def test_a_long_task_of_a_stage_that_reads_a_table_is_told_with_its_dedup_keys(
 def test_rows_of_which_none_is_an_event_have_no_frequent_key() -> None:
     stage = Stage(1, "speed")
     hot_key(stage)
-    stage.change(event_keys=EventKeySample(2_000, ()))
-    assert told(stage) == ("skew", "more_state_partitions", ["long_task", "no_frequent_event_key"])
+    stage.change(dedup_keys=DedupKeySample(2_000, ()))
+    assert told(stage) == ("skew", "more_state_partitions", ["long_task", "no_frequent_dedup_key"])
 
 
 def test_a_quota_is_told_before_slow_brokers_and_a_short_wait_is_none() -> None:

@@ -12,7 +12,7 @@ from pipelines.config.streams import TableQuery
 from pipelines.delta.sampled_rows import sampled_rows
 from pipelines.delta.upkeep import compact
 from pipelines.lag.causes import find_cause
-from pipelines.lag.event_key_looks import event_keys, keys_looked_at
+from pipelines.lag.dedup_key_looks import dedup_keys, keys_looked_at
 from pipelines.lag.stage_facts import PartitionLag, StageFacts
 from pipelines.lag.stages import stages
 from pipelines.spark.stream_progress import BatchFigures, StreamProgress, TaskFigures, write_progress
@@ -46,14 +46,14 @@ def test_the_hot_key_of_bronze_is_named_with_what_breaks_the_contract_among_the_
     broken = [flight(flight=9_000 + n // 2, departure_delay="late") for n in range(10)]
     lake.ingest([*skewed(90), *broken])
     found = keys_looked_at(lake.pipeline, behind("speed"), "speed")
-    sample = found.event_keys
+    sample = found.dedup_keys
     assert sample
     assert (sample.rows, sample.keys[0].share, sample.keys[0].place) == (100, 0.54, "flights-0@0")
     assert (sample.keys[0].shown or "").startswith(HOT)
     assert [each.share for each in sample.keys[1:]] == [0.01, 0.01]
     told = find_cause(found)
     assert (told.cause, told.advice) == ("skew", "fewer_of_key")
-    assert [each.kind for each in told.symptoms] == ["long_task", "frequent_event_key"]
+    assert [each.kind for each in told.symptoms] == ["long_task", "frequent_dedup_key"]
 
 
 def test_who_has_no_long_task_costs_no_look(lake: Lake) -> None:
@@ -77,14 +77,14 @@ def test_a_key_is_shown_as_far_as_the_contract_lets_it_be(lake: Lake) -> None:
     lake.ingest(skewed(20))
     hidden: Any = {"carrier": "drop", "flight": "hash"}
     lake.contract = replace(lake.contract, personal=hidden)
-    sample = event_keys(lake.pipeline, "speed")
+    sample = dedup_keys(lake.pipeline, "speed")
     assert sample
     shown = sample.keys[0].shown or ""
     assert shown.startswith("carrier flight=sha256:")
     assert "UA" not in shown
     assert "1545" not in shown
     lake.contract = replace(lake.contract, personal=dict.fromkeys(lake.contract.key, "drop"))
-    all_hidden = event_keys(lake.pipeline, "speed")
+    all_hidden = dedup_keys(lake.pipeline, "speed")
     assert all_hidden
     assert (all_hidden.keys[0].shown, all_hidden.keys[0].share) == (None, 0.6)
 
@@ -94,20 +94,20 @@ def test_compaction_adds_no_rows_and_what_vacuum_has_removed_is_not_looked_for(l
     lake.ingest(skewed(20, at=500))
     table = lake.config.table("bronze")
     compact(lake.spark, table)
-    sample = event_keys(lake.pipeline, "speed")
+    sample = dedup_keys(lake.pipeline, "speed")
     assert sample
     assert sample.rows == 40
     compact_and_vacuum(lake.spark, table)
-    assert event_keys(lake.pipeline, "speed") is None
+    assert dedup_keys(lake.pipeline, "speed") is None
 
 
 def test_rows_of_the_speed_layer_are_looked_at_for_publishing(make_lake: MakeLake) -> None:
     lake = make_lake("publish.topic=out")
     # Its stream keeps a key for some hours, so a key may come again.
     for day in range(1, 6):
-        lake.enter([Record(flight(), sent=datetime(2013, 1, day, 12, tzinfo=UTC)), *skewed(2)[:0]])
+        lake.enter([Record(flight(), sent=datetime(2013, 1, day, 12, tzinfo=UTC))])
     lake.enter([flight(flight=7), flight(flight=8)])
-    sample = event_keys(lake.pipeline, "publish")
+    sample = dedup_keys(lake.pipeline, "publish")
     assert sample
     assert (sample.rows, sample.keys[0].share) == (7, 5 / 7)
 
@@ -123,8 +123,8 @@ def test_the_stages_of_a_pipeline_are_looked_at(lake: Lake, monkeypatch: pytest.
     monkeypatch.setattr(type(only), "streams", ("speed",))
     (found,) = stages(lake.pipeline)
     assert found.records == 100
-    assert found.event_keys
-    assert (found.event_keys.keys[0].shown or "").startswith(HOT)
+    assert found.dedup_keys
+    assert (found.dedup_keys.keys[0].shown or "").startswith(HOT)
 
 
 def test_a_commit_that_cannot_be_read_hides_nothing_else(

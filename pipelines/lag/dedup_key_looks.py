@@ -20,7 +20,7 @@ from pipelines.delta.io import small_rows
 from pipelines.delta.sampled_rows import MOST_ROWS, sampled_rows
 from pipelines.errors import SourceError
 from pipelines.lag.causes import find_cause
-from pipelines.lag.stage_facts import EventKeySample, FrequentEventKey, StageFacts
+from pipelines.lag.stage_facts import DedupKeySample, FrequentDedupKey, StageFacts
 from pipelines.ledger.forgotten import not_emptied
 from pipelines.ledger.writer_schemas import known_writers
 from pipelines.records.decode import COORDINATES, VALID, decode
@@ -48,7 +48,7 @@ def keys_looked_at(pipeline: Pipeline, facts: StageFacts, query: TableQuery) -> 
     if find_cause(facts).cause != "skew":
         return facts
     try:
-        return replace(facts, event_keys=event_keys(pipeline, query))
+        return replace(facts, dedup_keys=dedup_keys(pipeline, query))
     except SourceError as error:
         failure = str(error)
     except (PySparkException, Py4JJavaError) as error:
@@ -57,7 +57,7 @@ def keys_looked_at(pipeline: Pipeline, facts: StageFacts, query: TableQuery) -> 
     return facts
 
 
-def event_keys(pipeline: Pipeline, query: TableQuery) -> EventKeySample | None:
+def dedup_keys(pipeline: Pipeline, query: TableQuery) -> DedupKeySample | None:
     """Return the most frequent dedup keys of some rows that a stage has not read, or has read last.
 
     Args:
@@ -76,11 +76,11 @@ def event_keys(pipeline: Pipeline, query: TableQuery) -> EventKeySample | None:
     with sized_for(pipeline, MOST_ROWS):
         counted = small_rows(_counted(_events(pipeline, query, rows), pipeline.contract))
     keys = tuple(_frequent(pipeline.contract, each) for each in counted if each[VALID])
-    return EventKeySample(counted[0]["total"], keys[:_MOST_KEYS]) if counted else None
+    return DedupKeySample(counted[0]["total"], keys[:_MOST_KEYS]) if counted else None
 
 
-def _frequent(contract: DataContract, row: Mapping[str, Any]) -> FrequentEventKey:
-    return FrequentEventKey(_shown(contract, row["parts"]), row["count"] / row["total"], row["place"])
+def _frequent(contract: DataContract, row: Mapping[str, Any]) -> FrequentDedupKey:
+    return FrequentDedupKey(_shown(contract, row["parts"]), row["count"] / row["total"], row["place"])
 
 
 def _events(pipeline: Pipeline, query: TableQuery, rows: DataFrame) -> DataFrame:
