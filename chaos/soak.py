@@ -45,9 +45,9 @@ def _burst(seconds: float) -> Burst:
 def soak(hours: float, rate: float, seed: int, record: Path | None, folder: Path) -> None:
     """Run ingest, speed, publishing, nightly runs and maintain with the settings of production.
 
-    Memory, open files, threads and checkpoints of the streams are sampled. For a minute, producers send ten
-    times as much. The exit code is 1 if one of them has grown all the time, if ingest is behind at the end,
-    or if anything was lost, doubled or changed, see `python -m chaos`.
+    For a minute, producers send ten times as much. Memory, open files, threads and checkpoints of the streams
+    are sampled. The exit code is 1 if one of these has grown all the time, if ingest is behind at the end, or
+    if anything was lost, doubled or changed, see `python -m chaos`.
     """
     seconds, names = hours * 3600, ("north",)
     upkeep = [Fault(at_s, Kind.MAINTAIN, each) for each in names for at_s in _every(seconds)]

@@ -8,9 +8,7 @@ from typing import Any, Final, NamedTuple
 from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    DataType,
-)
+from pyspark.sql.types import DataType
 
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import small_rows

@@ -129,14 +129,16 @@ def check_put_if_absent(pipeline: Pipeline) -> None:
 
 
 def _require_store_login(spark: SparkSession, root: str) -> None:
-    """List the lake, unless the store refuses that; a list is refused with a reason, other requests without.
+    """Find out whether a request failed because the store refuses the credentials of the job.
+
+    The lake is listed for that: S3 says why it refuses a list, and nothing if it refuses a HEAD.
 
     Args:
         spark: The session.
-        root: The lake's.
+        root: The root of the lake.
 
     Raises:
-        ConfigError: The store refuses it.
+        ConfigError: The store refuses the list.
     """
     jvm: Any = spark.sparkContext._jvm
     path = jvm.org.apache.hadoop.fs.Path(root)

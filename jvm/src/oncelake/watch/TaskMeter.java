@@ -163,8 +163,7 @@ public final class TaskMeter extends SparkListener {
    * Whether tasks move.
    *
    * @return a number that grows whenever a task of whatever job begins, ends, or has counted something; and how
-   *     many tasks run: those that have begun or that an executor has told of, and whose end was not told, nor was
-   *     nothing told of them for two minutes
+   *     many tasks run: those whose begin or heartbeat is not too long ago, and whose end was not told
    */
   public synchronized long[] signs() {
     long since = clock.getAsLong() - untoldMs;
