@@ -33,13 +33,14 @@ def sampled_rows(pipeline: Pipeline, query: TableQuery) -> DataFrame | None:
     """Return some rows of the table that a query reads: those that it has not read, or has read last.
 
     They are the first rows of 16 files at most, of 16 commits at most, which are spread over what is unread.
+    A large file stands for several of the 16, and has as many times the rows.
 
     Args:
         pipeline: The pipeline.
         query: The query.
 
     Returns:
-        `MOST_ROWS` rows at most, and about a MiB of a file at most; None if these commits have no rows.
+        `MOST_ROWS` rows at most, and about `PLACES` MiB at most; None if these commits have no rows.
 
     Raises:
         SourceError: A commit of the table is damaged.
