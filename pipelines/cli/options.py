@@ -30,7 +30,7 @@ class CommonOptions:
         contracts_dir: The folder of contracts.
         settings: `key=value` pairs that win over every file.
         log_format: `json` makes each line of the log and the summary a JSON object.
-        verbose: Whether Spark's own warnings are shown as well.
+        verbose: Whether Spark's own warnings and stack traces are shown as well.
         cluster: The cluster whose source it is about; None for all of them, or for the first.
     """
 
@@ -125,7 +125,7 @@ _LOG_FORMAT = once(
     default="text",
     help="json: write each line of the log, and the summary, as a JSON object.",
 )
-_VERBOSE = click.option("--verbose", is_flag=True, help="Show Spark's own warnings as well.")
+_VERBOSE = click.option("--verbose", is_flag=True, help="Show Spark's own warnings and stack traces as well.")
 _PIPELINE = "The pipeline, e.g. flights."
 _OPTIONS = (
     once("--pipeline", required=True, metavar="NAME", help=_PIPELINE),
