@@ -56,13 +56,19 @@ _COLLECTIONS: Final = """
     GetArrayStructFields GetMapValue GetStructField MapConcat MapContainsKey MapEntries MapFromArrays
     MapFromEntries MapKeys MapValues Size Slice SortArray
 """
-# Counted by `oncelake.decode.Bounded`.
-_COUNTED: Final = """
-    ArrayAggregate ArrayDistinct ArrayExcept ArrayExists ArrayFilter ArrayForAll ArrayIntersect ArraySort
-    ArrayTransform ArrayUnion ArraysOverlap Contains Levenshtein MapFilter StringInstr StringLocate
-    TransformKeys TransformValues ZipWith
+# What they do for each element, `oncelake.decode.Bounded` counts.
+_REPEATING: Final = """
+    ArrayAggregate ArrayExists ArrayFilter ArrayForAll ArraySort ArrayTransform MapFilter TransformKeys
+    TransformValues ZipWith
 """
-_BOUNDED: Final = frozenset(f"{_OPERATORS} {_NUMBERS} {_MOMENTS} {_TEXTS} {_COLLECTIONS} {_COUNTED}".split())
+# The pairs that they may compare, `oncelake.decode.BoundedPairs` counts.
+_PAIRING: Final = """
+    ArrayDistinct ArrayExcept ArrayIntersect ArrayUnion ArraysOverlap Contains Levenshtein StringInstr
+    StringLocate
+"""
+_BOUNDED: Final = frozenset(
+    f"{_OPERATORS} {_NUMBERS} {_MOMENTS} {_TEXTS} {_COLLECTIONS} {_REPEATING} {_PAIRING}".split()
+)
 _PATTERNS: Final = dict.fromkeys(
     ("Like", "RLike", "RegExpExtract", "RegExpExtractAll", "RegExpInStr", "StringSplit", "StringSplitSQL"),
     (1,),
