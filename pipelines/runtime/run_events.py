@@ -23,8 +23,8 @@ from pipelines.contracts.descriptions import descriptions_of
 from pipelines.errors import ConfigError
 from pipelines.runtime.addresses import mask_addresses
 
-URL: Final = "OPENLINEAGE_URL"
-CONFIG: Final = "OPENLINEAGE_CONFIG"
+URL_VARIABLE: Final = "OPENLINEAGE_URL"
+CONFIG_VARIABLE: Final = "OPENLINEAGE_CONFIG"
 _NAMESPACE: Final = "OPENLINEAGE_NAMESPACE"
 _DISABLED: Final = "OPENLINEAGE_DISABLED"
 _THREAD: Final = "openlineage"
@@ -87,7 +87,7 @@ def asking_variable(environ: Mapping[str, str]) -> str | None:
     """Return which variable of the environment asks for run events; None if nobody asks."""
     if environ.get(_DISABLED, "").strip().lower() == "true":
         return None
-    return next((name for name in (URL, CONFIG) if environ.get(name)), None)
+    return next((name for name in (URL_VARIABLE, CONFIG_VARIABLE) if environ.get(name)), None)
 
 
 @dataclass(frozen=True)

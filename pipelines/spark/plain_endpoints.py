@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 from pipelines.config.plain_logins import is_plain, plain_risk, shown_address
 from pipelines.config.risks import TakenRisk
 from pipelines.errors import ConfigError
-from pipelines.runtime.run_events import CONFIG, URL, asking_variable
+from pipelines.runtime.run_events import CONFIG_VARIABLE, URL_VARIABLE, asking_variable
 from pipelines.spark.otlp_settings import endpoint_variable, wanted_signals
 from pipelines.text_files import LARGEST_YAML, read_text
 from pipelines.yaml import parse_yaml
@@ -50,15 +50,15 @@ def _of_otlp(environ: Mapping[str, str]) -> Iterator[TakenRisk]:
 
 
 def _of_openlineage(environ: Mapping[str, str]) -> Iterator[TakenRisk]:
-    if url := environ.get(URL):
-        yield from _of_client((URL,), url, _API_KEY if environ.get(_API_KEY) else "")
+    if url := environ.get(URL_VARIABLE):
+        yield from _of_client((URL_VARIABLE,), url, _API_KEY if environ.get(_API_KEY) else "")
     for name, url in sorted(environ.items()):
         if name.startswith(_PARTS) and name.endswith(_PART_URL):
             logins = tuple(f"{name.removesuffix(_PART_URL)}{part}" for part in _PART_LOGINS)
             login = next((other for other in sorted(environ) if other.startswith(logins)), "")
             yield from _of_client((name,), url, login)
-    if path := environ.get(CONFIG):
-        yield from _of_mapping((CONFIG,), _settings(Path(path)))
+    if path := environ.get(CONFIG_VARIABLE):
+        yield from _of_mapping((CONFIG_VARIABLE,), _settings(Path(path)))
 
 
 def _settings(path: Path) -> Any:
