@@ -10,7 +10,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 
-from pipelines.spark.failures import cause, damaged_log_in
+from pipelines.spark.failures import cause, damaged_log_in, explain_failure
 from pipelines.spark.session import forget_tables
 from pipelines.sql import literal
 
@@ -59,3 +59,16 @@ def test_a_checkpoint_of_a_log_that_is_cut_off_is_named_with_the_way_back(
     checksum.unlink(missing_ok=True)
     forget_tables()
     assert spark.read.format("delta").load(str(table)).count() == 11
+
+
+def test_a_data_file_that_is_gone_is_named_with_the_way_back(spark: SparkSession, tmp_path: Path) -> None:
+    table = tmp_path / "my table"
+    spark.range(9).coalesce(1).write.format("delta").save(str(table))
+    (file,) = table.glob("*.parquet")
+    file.unlink()
+    with pytest.raises((PySparkException, Py4JJavaError)) as failed:
+        spark.read.format("delta").load(str(table)).collect()
+    explained = explain_failure(failed.value)
+    assert explained is not None
+    assert explained.exit_code == 4
+    assert f"{file}: a data file of the table is gone" in str(explained)
