@@ -238,6 +238,25 @@ def test_what_is_done_for_each_element_of_a_large_record_is_done(
     assert found == [None, None, None]
 
 
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("sql", ["{tailnum} <> 'x'", "forall(split(tailnum, ','), part -> {part} <> 'x')"])
+@pytest.mark.parametrize(
+    "call", ["regexp_replace({}, '[0-9]', '#')", "concat_ws('', array_distinct(array({})))"]
+)
+def test_functions_within_functions_compute_what_is_innermost_once(lake: Lake, sql: str, call: str) -> None:
+    """Twice for each one around it would be a thousand million times."""
+    deep = {"tailnum": "tailnum", "part": "part"}
+    for _ in range(30):
+        deep = {name: call.format(inner) for name, inner in deep.items()}
+    sql = sql.format(**deep)
+    contract = replace(lake.contract, conditions=(Condition("deep", sql),))
+    check_conditions(lake.spark, contract)
+    values = [flight(tailnum=text) for text in ("N1,N2", ",".join(f"N{n}" for n in range(40)))]
+    decoded = decode(lake.envelopes(values), contract, lake.config.decode.max_future)
+    found = [row["found"] for row in decoded.orderBy("_offset").select("_error.found").collect()]
+    assert found == [None, None]
+
+
 def test_all_functions_that_are_counted_are_known_by_their_names(spark: SparkSession) -> None:
     """A condition with none of these is made into code, where nothing counts."""
     counted = (

@@ -45,7 +45,9 @@ final class BoundedMatch extends Wrapper {
 
   /** The expression, bounded if it looks for a regular expression, or divides a text. */
   static Expression in(Expression expression, Budget budget, boolean isRepeated) {
-    return looksForPattern(expression) ? new BoundedMatch(expression, budget, isRepeated) : expression;
+    return looksForPattern(expression)
+        ? new BoundedMatch(Held.arguments(expression), budget, isRepeated)
+        : expression;
   }
 
   /** All expressions of Spark 4 that give a pattern to Java's matcher, or divide; the others are made of these. */
@@ -69,16 +71,18 @@ final class BoundedMatch extends Wrapper {
 
   @Override
   public Object eval(InternalRow input) {
-    String text = text(0, input);
-    if (text != null) {
-      try {
+    try {
+      String text = text(0, input);
+      if (text != null) {
         look(text, input);
-      } catch (PatternSyntaxException wrong) {
-        // Spark says so itself.
-        return child.eval(input);
       }
+      return child.eval(input);
+    } catch (PatternSyntaxException wrong) {
+      // Spark says so itself.
+      return child.eval(input);
+    } finally {
+      Held.release(child);
     }
-    return child.eval(input);
   }
 
   private void look(String text, InternalRow input) {
@@ -144,7 +148,7 @@ final class BoundedMatch extends Wrapper {
   }
 
   private String text(int place, InternalRow input) {
-    Object value = CollectionConverters.asJava(child.children()).get(place).eval(input);
+    Object value = Held.take(CollectionConverters.asJava(child.children()).get(place), input);
     return value == null ? null : value.toString();
   }
 }

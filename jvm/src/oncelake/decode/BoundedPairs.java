@@ -51,7 +51,7 @@ final class BoundedPairs extends Wrapper {
         OF_ARRAYS.contains(expression.getClass())
             || OF_TEXTS.contains(expression.getClass())
                 && parts(expression).stream().limit(2).noneMatch(Expression::foldable);
-    return isNeeded ? new BoundedPairs(expression, budget, isRepeated) : expression;
+    return isNeeded ? new BoundedPairs(Held.arguments(expression), budget, isRepeated) : expression;
   }
 
   @Override
@@ -61,11 +61,20 @@ final class BoundedPairs extends Wrapper {
 
   @Override
   public Object eval(InternalRow input) {
+    try {
+      count(input);
+      return child.eval(input);
+    } finally {
+      Held.release(child);
+    }
+  }
+
+  private void count(InternalRow input) {
     long pairs = 1;
     long elements = 0;
     long all = 0;
     for (Expression part : parts(child).subList(0, Math.min(2, parts(child).size()))) {
-      Object value = part.eval(input);
+      Object value = Held.take(part, input);
       long size = Sizes.of(value, part.dataType());
       pairs *= size;
       elements += value instanceof ArrayData array ? array.numElements() : 0;
@@ -75,7 +84,6 @@ final class BoundedPairs extends Wrapper {
       budget.allow(all);
     }
     budget.spend((OF_TEXTS.contains(child.getClass()) ? pairs : elements * all) / AT_ONCE);
-    return child.eval(input);
   }
 
   private static List<Expression> parts(Expression expression) {
