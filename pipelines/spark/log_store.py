@@ -19,7 +19,7 @@ from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.spark.failures import cause, first_line
 from pipelines.spark.files import HadoopFile
 from pipelines.spark.pipeline import Pipeline
-from pipelines.spark.store_refusals import SECTION, store_refusal
+from pipelines.spark.store_refusals import SECTION, may_pass, store_refusal
 
 _S3: Final = ("s3", "s3a", "s3n")
 _FOR_ALL: Final = "spark.delta.logStore.class"
@@ -96,6 +96,7 @@ def check_put_if_absent(pipeline: Pipeline) -> None:
     Raises:
         ConfigError: It is written over; or Delta's log store cannot be loaded, or is not for this store; or
             the store refuses the credentials of the job.
+        InfrastructureError: There are no credentials, and a service that gives them may not answer.
     """
     config = pipeline.config
     try:
@@ -139,6 +140,7 @@ def _require_store_login(spark: SparkSession, root: str) -> None:
 
     Raises:
         ConfigError: The store refuses the list.
+        InfrastructureError: There are no credentials, and a service that gives them may not answer.
     """
     jvm: Any = spark.sparkContext._jvm
     path = jvm.org.apache.hadoop.fs.Path(root)
@@ -146,7 +148,9 @@ def _require_store_login(spark: SparkSession, root: str) -> None:
         path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()).listStatus(path)
     except Py4JJavaError as error:
         if refusal := store_refusal(str(error)):
-            raise ConfigError(f"lake.root: {root}: {refusal}. Nothing was written. {SECTION}") from None
+            # Who is told of a mistake in the configuration does not start the job again.
+            kind = InfrastructureError if may_pass(str(error)) else ConfigError
+            raise kind(f"lake.root: {root}: {refusal}. Nothing was written. {SECTION}") from None
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,15 @@ _REFUSED: Final = {
     r"\bAccessDenied\b": (
         "the user or role of this job may not do that: check the policies of both, user and bucket"
     ),
-    # An answer to HEAD has no code.
-    r"\b(?:AccessDeniedException|AWSBadRequestException)\b": (
+    # An answer to HEAD has no code. Other codes say nothing of who asks, such as `RequestTimeout`.
+    r"S3Exception: (?:null|Forbidden|Bad Request) \(Service: S3, Status Code: 40[03]\b": (
         f"it does not say why: check {_KEYS}, and the policies of user and bucket"
     ),
 }
+# Providers that ask a service for credentials. Hadoop says the same if it does not answer as if it has none.
+_OF_SERVICE: Final = re.compile(
+    r"No AWS Credentials provided by [^:]*(?:IAMInstance|InstanceProfile|Container|WebIdentity|AssumedRole)"
+)
 SECTION: Final = "See docs/runbook.md, 'The object store refuses the job'"
 
 
@@ -41,3 +45,12 @@ def store_refusal(text: str) -> str | None:
         return None
     meaning = next((meaning for pattern, meaning in _REFUSED.items() if re.search(pattern, text)), None)
     return meaning and f"the object store refuses the request: {meaning}"
+
+
+def may_pass(text: str) -> bool:
+    """Return whether a refusal may end without a change: who gives the credentials may just not answer.
+
+    Args:
+        text: What `store_refusal` was asked of.
+    """
+    return bool(_OF_SERVICE.search(text))

@@ -4,7 +4,7 @@ import pytest
 
 from pipelines.errors import InfrastructureError
 from pipelines.spark.failures import explain_failure, explain_stream_failure
-from pipelines.spark.store_refusals import store_refusal
+from pipelines.spark.store_refusals import may_pass, store_refusal
 
 FILE = "s3a://lake/lake/bronze/flights/_delta_log/_last_checkpoint"
 S3 = "software.amazon.awssdk.services.s3.model.S3Exception"
@@ -41,6 +41,7 @@ BAD = "org.apache.hadoop.fs.s3a.AWSBadRequestException"
             raised(DENIED, 403, "AccessDenied", "Access Denied"),
             "the user or role of this job may not do that",
         ),
+        (raised(DENIED, 403, "null", "Forbidden"), "it does not say why"),
         (raised(DENIED, 403, "403 Forbidden", "null"), "it does not say why"),
         (raised(BAD, 400, "400 Bad Request", "null"), "it does not say why"),
         (
@@ -66,6 +67,9 @@ def test_a_refusal_says_what_to_look_at(text: str, said: str) -> None:
     [
         "org.apache.hadoop.fs.s3a.AWSClientIOException: Unable to execute HTTP request: Connection refused",
         raised("org.apache.hadoop.fs.s3a.AWSStatus500Exception", 503, "503 SlowDown", "Please reduce"),
+        raised("org.apache.hadoop.fs.s3a.AWSStatus500Exception", 503, "null", "Service Unavailable"),
+        raised(BAD, 400, "RequestTimeout", "Your socket connection to the server was not read from"),
+        raised(DENIED, 403, "InvalidObjectState", "The operation is not valid for the storage class"),
         "java.nio.file.AccessDeniedException: /lake/bronze",
         "org.apache.kafka.common.errors.SaslAuthenticationException: ExpiredToken",
     ],
@@ -73,3 +77,27 @@ def test_a_refusal_says_what_to_look_at(text: str, said: str) -> None:
 def test_other_failures_are_no_refusal(text: str) -> None:
     assert store_refusal(text) is None
     assert explain_failure(RuntimeError(text)) is None
+
+
+@pytest.mark.parametrize(
+    ("providers", "passing"),
+    [
+        (
+            "TemporaryAWSCredentialsProvider IAMInstanceCredentialsProvider",
+            True,
+        ),
+        ("WebIdentityTokenFileCredentialsProvider", True),
+        ("TemporaryAWSCredentialsProvider SimpleAWSCredentialsProvider", False),
+    ],
+)
+def test_credentials_that_a_service_did_not_give_may_come_later(providers: str, passing: bool) -> None:
+    """Hadoop says the same of a machine without a role, and of a service that answers with status 500."""
+    none = (
+        f"org.apache.hadoop.fs.s3a.auth.NoAuthWithAWSException: No AWS Credentials provided by {providers} :"
+    )
+    text = (
+        f"{DENIED}: s3a://lake/lake: {none} software.amazon.awssdk.core.exception.SdkClientException: Unable"
+    )
+    assert "there are no credentials for it" in (store_refusal(text) or "")
+    assert may_pass(text) == passing
+    assert not may_pass(raised(DENIED, 403, "InvalidAccessKeyId", "The AWS Access Key Id you provided"))
