@@ -3,10 +3,11 @@
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -38,6 +39,8 @@ LIMIT: Final = timedelta(minutes=1)
 """How long a part may take. What asks a cluster may also wait for `kafka.connect_timeout`."""
 
 _CLUSTERS_AT_ONCE: Final = 8
+
+_Answer = TypeVar("_Answer")
 
 
 class ChecksFailed(AuditFailed):
@@ -191,8 +194,15 @@ class _Asked:
         self, sources: Sequence[PipelineConfig], pipeline: Pipeline | None
     ) -> tuple[PipelineFacts, ...]:
         """Ask several clusters at once; one that does not answer neither hides nor holds up another."""
-        with ThreadPoolExecutor(_CLUSTERS_AT_ONCE, thread_name_prefix="doctor") as threads:
-            asked = list(threads.map(lambda source: self._ask_cluster(source, pipeline), sources))
+        free = threading.Semaphore(_CLUSTERS_AT_ONCE)
+
+        def ask(source: PipelineConfig) -> "_Asked":
+            with free:
+                return self._ask_cluster(source, pipeline)
+
+        # No pool of threads: whoever leaves one waits for all of them, also after Ctrl-C.
+        answers = [_answer_to(partial(ask, source)) for source in sources]
+        asked = [answer.result() for answer in answers]
         # Queries set what the session has for all, so what the lake knows of a source is asked one by one.
         return tuple(
             self._ask_lake(source, own, pipeline) for source, own in zip(sources, asked, strict=True)
@@ -242,7 +252,12 @@ def within(limit: timedelta, ask: Callable[[], object]) -> object:
     Raises:
         TimeoutError: It takes too long.
     """
-    answer = Future[object]()
+    return _answer_to(ask).result(limit.total_seconds())
+
+
+def _answer_to(ask: Callable[[], _Answer]) -> Future[_Answer]:
+    """Return the answer that a thread of its own will have, which does not keep the process."""
+    answer = Future[_Answer]()
 
     def work() -> None:
         try:
@@ -251,4 +266,4 @@ def within(limit: timedelta, ask: Callable[[], object]) -> object:
             answer.set_exception(error)
 
     threading.Thread(target=work, name="doctor", daemon=True).start()
-    return answer.result(limit.total_seconds())
+    return answer

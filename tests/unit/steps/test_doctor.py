@@ -1,7 +1,9 @@
 """What is asked of a pipeline is asked within a limit, and not of a cluster that does not answer."""
 
+import os
+import signal
 from datetime import UTC, datetime, timedelta
-from threading import Event, Lock, current_thread
+from threading import Barrier, Event, Lock, current_thread
 from types import SimpleNamespace
 from typing import Any, get_args
 
@@ -109,10 +111,30 @@ def test_a_cluster_that_answers_late_holds_up_no_other_and_the_order_stays(
             others_asked.set()
         return f"topic of {source.config.cluster}"
 
-    monkeypatch.setattr(clusters, "topic", topic)
     monkeypatch.setattr(doctor, "source_probes", lambda _: (Probe("topic", topic),))
     first, eu = clusters.facts(asked)
     assert (first.topic, first.failures, eu.topic) == ("topic of None", {}, "topic of eu")
+
+
+@pytest.mark.timeout(30)
+def test_ctrl_c_does_not_wait_for_clusters_that_do_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would wait for the limit of each."""
+    clusters, both_asked, never = Clusters(monkeypatch), Barrier(2), Event()
+
+    def topic(_: Pipeline) -> str:
+        if both_asked.wait() == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+        never.wait()
+        return "late"
+
+    monkeypatch.setattr(doctor, "source_probes", lambda _: (Probe("topic", topic),))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            clusters.facts(_Asked())
+    finally:
+        never.set()
+        signal.signal(signal.SIGINT, before)
 
 
 def test_no_more_than_eight_clusters_are_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
