@@ -218,6 +218,7 @@ def test_what_is_done_for_each_element_of_a_large_record_is_done(
         "size(filter(transform(items, item -> upper(item.sku)), sku -> sku LIKE 'S%')) > 0",
         "size(items) > 4000 OR size(array_distinct(transform(items, item -> item.sku))) = size(items)",
         "NOT contains(order.id, order.id || '!')",
+        "NOT exists(transform(items, (item, n) -> n > 0 AND item.sku = element_at(items, n).sku), x -> x)",
     ]
     contract = replace(nested, conditions=tuple(Condition(sql, sql) for sql in sqls))
     lake = make_lake(contract=contract)

@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.expressions.ArrayTransform;
+import org.apache.spark.sql.catalyst.expressions.ElementAt;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GetArrayItem;
 import org.apache.spark.sql.catalyst.expressions.GetStructField;
@@ -13,6 +14,7 @@ import org.apache.spark.sql.catalyst.expressions.Size;
 import org.apache.spark.sql.catalyst.expressions.TransformKeys;
 import org.apache.spark.sql.catalyst.expressions.TransformValues;
 import org.apache.spark.sql.catalyst.expressions.ZipWith;
+import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataTypes;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -62,7 +64,13 @@ final class Bounded {
     if (of instanceof HigherOrderFunction && !isRepeated) {
       return new Counted(child, budget, Counted.For.ALLOWANCE);
     }
-    return child instanceof Counted counted && ACCESSING.contains(of.getClass()) ? counted.child : child;
+    return child instanceof Counted counted && takesPart(of) ? counted.child : child;
+  }
+
+  private static boolean takesPart(Expression expression) {
+    // Of a map, all keys are looked at.
+    return ACCESSING.contains(expression.getClass())
+        || expression instanceof ElementAt element && element.left().dataType() instanceof ArrayType;
   }
 
   /** Its arguments stay as they are: what calls it sets them. */
