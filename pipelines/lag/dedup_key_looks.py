@@ -76,11 +76,11 @@ def dedup_keys(pipeline: Pipeline, query: TableQuery) -> DedupKeySample | None:
     with sized_for(pipeline, MOST_ROWS):
         counted = small_rows(_counted(_events(pipeline, query, rows), pipeline.contract))
     keys = tuple(_frequent(pipeline.contract, each) for each in counted if each[VALID])
-    return DedupKeySample(counted[0]["total"], keys[:_MOST_KEYS]) if counted else None
+    return DedupKeySample(counted[0]["_total"], keys[:_MOST_KEYS]) if counted else None
 
 
 def _frequent(contract: DataContract, row: Mapping[str, Any]) -> FrequentDedupKey:
-    return FrequentDedupKey(_shown(contract, row["parts"]), row["count"] / row["total"], row["place"])
+    return FrequentDedupKey(_shown(contract, row["_parts"]), row["_count"] / row["_total"], row["_place"])
 
 
 def _events(pipeline: Pipeline, query: TableQuery, rows: DataFrame) -> DataFrame:
@@ -94,28 +94,29 @@ def _events(pipeline: Pipeline, query: TableQuery, rows: DataFrame) -> DataFrame
 
 def _counted(events: DataFrame, contract: DataContract) -> DataFrame:
     """Return the most frequent keys, and with them all records that break the contract, as one."""
+    # No column of a contract begins with _, so no key has the name of what is counted.
     keys = list(contract.key_names)
     kinds = flat(contract.schema)
     parts = (
         text_of(contract, path, kinds[path].dataType, name(key))
         for key, path in zip(keys, contract.key, strict=True)
     )
-    place = F.min(F.struct(*COORDINATES)).alias("place")
+    place = F.min(F.struct(*COORDINATES)).alias("_place")
     keyed = with_key_columns(events, contract).select(
         VALID, *(F.when(F.col(VALID), F.col(name(key))).alias(key) for key in keys), *COORDINATES
     )
     return (
         keyed.groupBy(VALID, *map(name, keys))
-        .agg(F.count(F.lit(1)).alias("count"), place)
-        .withColumn("total", F.sum("count").over(Window.partitionBy()))
-        .orderBy(F.col("count").desc(), "place")
+        .agg(F.count(F.lit(1)).alias("_count"), place)
+        .withColumn("_total", F.sum("_count").over(Window.partitionBy()))
+        .orderBy(F.col("_count").desc(), "_place")
         .limit(_MOST_KEYS + 1)
         .selectExpr(
             VALID,
-            "count",
-            "total",
-            "concat(place._topic, '-', place._partition, '@', place._offset) AS place",
-            f"array({', '.join(parts)}) AS parts",
+            "_count",
+            "_total",
+            "concat(_place._topic, '-', _place._partition, '@', _place._offset) AS _place",
+            f"array({', '.join(parts)}) AS _parts",
         )
     )
 

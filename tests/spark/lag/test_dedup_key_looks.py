@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.types import LongType, StructField, StructType
 
 from pipelines.config.streams import TableQuery
+from pipelines.contracts.contract import DataContract
 from pipelines.delta.sampled_rows import sampled_rows
 from pipelines.delta.upkeep import compact
 from pipelines.lag.causes import find_cause
@@ -87,6 +89,17 @@ def test_a_key_is_shown_as_far_as_the_contract_lets_it_be(lake: Lake) -> None:
     all_hidden = dedup_keys(lake.pipeline, "speed")
     assert all_hidden
     assert (all_hidden.keys[0].shown, all_hidden.keys[0].share) == (None, 0.6)
+
+
+@pytest.mark.parametrize("part", ["total", "count", "place"])
+def test_a_key_may_have_any_name(make_lake: MakeLake, contract: DataContract, part: str) -> None:
+    fields = [field for field in contract.schema if field.name != "flight"]
+    schema = StructType([*fields, StructField(part, LongType())])
+    lake = make_lake(contract=replace(contract, schema=schema, key=(part,), row_rules=(), day_rules=()))
+    lake.ingest([flight(**{part: 7 if n < 6 else n + 100}) for n in range(10)])
+    sample = event_keys(lake.pipeline, "speed")
+    assert sample
+    assert (sample.rows, sample.keys[0].shown, sample.keys[0].share) == (10, f"{part}=7", 0.6)
 
 
 def test_compaction_adds_no_rows_and_what_vacuum_has_removed_is_not_looked_for(lake: Lake) -> None:
