@@ -107,7 +107,7 @@ RISKS: Final[Mapping[RiskName, Risk]] = {
     ),
     "login_in_plain_text": Risk(
         "`http://` in `registry.url`, `notify.webhook`, an S3 endpoint, an endpoint of tokens, or the"
-        " variables `OTEL_EXPORTER_OTLP_ENDPOINT` and `OPENLINEAGE_URL`, on another machine, with a login;"
+        " variables of OpenTelemetry and OpenLineage that name one, on another machine, with a login;"
         " `SASL_PLAINTEXT` with `PLAIN` or `OAUTHBEARER` to brokers on another",
         "whoever listens on the network gets the login, or requests that it has signed, and the data",
         "`oncelake doctor` and `oncelake plan` warn of it",

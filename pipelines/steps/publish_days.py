@@ -71,7 +71,7 @@ from pipelines.publishing.transactional_sink import (
 )
 from pipelines.registry.event_schema import AvroValues
 from pipelines.spark.checkpoints import query_files
-from pipelines.spark.failures import cause, damaged_data_in
+from pipelines.spark.failures import cause, explain_failure
 from pipelines.spark.pipeline import Pipeline
 
 _WHOLE_DAY: Final = "day"
@@ -363,8 +363,8 @@ class _Day:
             end_transactions(sink, run)
             if not isinstance(error, PySparkException | KafkaException | ProgressError):
                 raise
-            if damaged := damaged_data_in(error):
-                raise damaged from None
+            if meaning := explain_failure(error):
+                raise meaning from None
             text = f"{type(error).__name__}: {error}"
             if lost := _LOST_SLOTS.search(text):
                 # Whoever has the lease by now has taken the slots.

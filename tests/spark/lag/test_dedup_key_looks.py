@@ -97,7 +97,7 @@ def test_a_key_may_have_any_name(make_lake: MakeLake, contract: DataContract, pa
     schema = StructType([*fields, StructField(part, LongType())])
     lake = make_lake(contract=replace(contract, schema=schema, key=(part,), row_rules=(), day_rules=()))
     lake.ingest([flight(**{part: 7 if n < 6 else n + 100}) for n in range(10)])
-    sample = event_keys(lake.pipeline, "speed")
+    sample = dedup_keys(lake.pipeline, "speed")
     assert sample
     assert (sample.rows, sample.keys[0].shown, sample.keys[0].share) == (10, f"{part}=7", 0.6)
 
