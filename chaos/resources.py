@@ -19,6 +19,7 @@ _LEAST: Final = 120
 SHORTEST_S: Final = 1800.0
 """A run of less has too few samples, which take some time themselves, and is not judged."""
 _MORE: Final = 1.1
+_BEHIND_S: Final = 60.0
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,22 @@ def unsampled(samples: Mapping[str, Sequence[Holding]], streams: Iterable[str]) 
     found = [(name, len(samples.get(name, ()))) for name in streams]
     few = tuple(f"{name}: {count}, expected {_LEAST} at least" for name, count in found if count < _LEAST)
     return [Violation("streams are sampled all the time", len(few), few)] if few else []
+
+
+def behind(lacking: Mapping[str, int], rate: float) -> list[Violation]:
+    """Return the pipelines of which bronze lacks more than what producers usually send in a minute.
+
+    Args:
+        lacking: how many records, by pipeline.
+        rate: records a second, without a burst.
+    """
+    allowed = int(rate * _BEHIND_S)
+    found = [
+        f"{pipeline}: found {count:,} records, expected {allowed:,} at most"
+        for pipeline, count in lacking.items()
+        if count > allowed
+    ]
+    return [Violation("streams keep up", len(found), tuple(found))] if found else []
 
 
 def quarters(held: Sequence[Holding], what: str) -> tuple[float, float]:

@@ -173,9 +173,8 @@ def damaged_log_in(failure: BaseException) -> SourceError | None:
 
 def damaged_data_in(failure: BaseException) -> SourceError | None:
     """Return the refusal of a data file of a table that is not as it was written; None if it is none."""
-    whole = "\n".join(texts(failure))
-    file = _data_file_in(whole)
-    if file is None or not _NOT_AS_WRITTEN.search(whole):
+    file = _data_file_of(failure, _NOT_AS_WRITTEN)
+    if file is None:
         return None
     return SourceError(
         f"{file}: a data file of the table is cut off, or has other bytes than when it was written,"
@@ -188,9 +187,8 @@ def lost_data_in(failure: BaseException) -> SourceError | None:
 
     Of a stream that is behind, the files may have been removed as they should; it says so by itself.
     """
-    whole = "\n".join(texts(failure))
-    file = _data_file_in(whole)
-    if file is None or not _NOT_THERE.search(whole):
+    file = _data_file_of(failure, _NOT_THERE)
+    if file is None:
         return None
     return SourceError(
         f"{file}: a data file of the table is gone: it was deleted by hand, by a rule of the store, or by a"
@@ -198,10 +196,12 @@ def lost_data_in(failure: BaseException) -> SourceError | None:
     )
 
 
-def _data_file_in(text: str) -> str | None:
-    files = (match[1] for match in _DATA_FILE.finditer(text))
+def _data_file_of(failure: BaseException, said: re.Pattern[str]) -> str | None:
+    """Return the data file that a failure names; None if there is none, or something else is said of it."""
+    whole = "\n".join(texts(failure))
+    files = (match[1] for match in _DATA_FILE.finditer(whole))
     file = next((each for each in files if "/_delta_log/" not in each), None)
-    return file and unquote(file)
+    return unquote(file) if file and said.search(whole) else None
 
 
 def _damaged_state_in(failure: BaseException) -> StateLost | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from chaos.resources import Holding, Sampler, growing, holding, lines, unsampled
+from chaos.resources import Holding, Sampler, behind, growing, holding, lines, unsampled
 from testbed.waiting import wait_until
 from tests.support.small_jobs import SmallJobs
 
@@ -46,6 +46,12 @@ def test_a_stream_of_a_long_run_that_was_hardly_sampled_is_told() -> None:
 def test_what_grows_all_the_time_is_told(what: str) -> None:
     (told,) = rules(rising(what, asdict(STILL)[what] / 100))
     assert what in told
+
+
+def test_ingest_that_has_not_kept_up_is_told() -> None:
+    assert behind({"north": 3_000, "south": 0}, rate=50.0) == []
+    (told,) = behind({"north": 3_001, "south": 0}, rate=50.0)
+    assert told.examples == ("north: found 3,001 records, expected 3,000 at most",)
 
 
 def test_what_processes_hold_is_theirs(tmp_path: Path) -> None:
