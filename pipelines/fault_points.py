@@ -74,6 +74,8 @@ class Point(StrEnum):
     """A run of publish_stream has taken its slots, and their progress does not name it yet."""
     PROGRESS_AGREES = "progress agrees"
     """A run of publish_stream has its slots, whose progress agrees with its checkpoint; nothing is sent."""
+    FIRST_START_NOTED = "first start noted"
+    """It is noted what was certified when publish_stream was started first; its query is not begun."""
     BATCH_SETTLED = "batch settled"
     """It is recorded which days a micro-batch settles, and nothing of it is sent."""
     PART_DUE = "part due"

@@ -169,10 +169,10 @@ PUBLICATIONS: Final = TableSpec(
 )
 PUBLISHED_DAYS: Final = TableSpec(
     "published_days",
-    "The days that `publish_stream` has settled on the output topic: the version of the batch table, and the"
-    " micro-batch that settled the day.",
+    "The days that `publish_stream` has settled on the output topic: the version of the batch table, the"
+    " micro-batch that settled the day, and whether the day is left to `oncelake publish` (`is_left`).",
     "pipeline string, query string, batch bigint, day date, batch_version bigint, batch_commit string,"
-    " topic_id string",
+    " topic_id string, is_left boolean",
 )
 RUNS: Final = TableSpec(
     "runs",

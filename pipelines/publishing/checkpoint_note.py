@@ -14,6 +14,9 @@ PROGRESS_IN: Final = "progress_topic"
 SETTLED: Final = "settled"
 """The word, beside a checkpoint, for the last two micro-batches that settled days: `QUERY N VERSION; …`."""
 
+FIRST_START: Final = "first_start"
+"""The word, beside a checkpoint, for what was certified when it was first used: `VERSION COMMIT QUERY`."""
+
 
 def partitions_in(note: Mapping[str, Any]) -> int | None:
     """Return how many partitions the topic had by a note; None if it does not say."""
@@ -23,7 +26,7 @@ def partitions_in(note: Mapping[str, Any]) -> int | None:
 def note_of(
     sink: TransactionalSink, topic: str, partitions: int, before: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Return what is written beside a checkpoint: what it belongs to, and what it has settled.
+    """Return what is written beside a checkpoint: what it belongs to, began with and has settled.
 
     Args:
         sink: Where the stream goes.
@@ -32,9 +35,14 @@ def note_of(
         before: What was written there.
     """
     return {
-        **({SETTLED: str(before[SETTLED])} if SETTLED in before else {}),
+        **{word: str(before[word]) for word in (SETTLED, FIRST_START) if word in before},
         "topic_id": topic,
         PARTITIONS: str(partitions),
         SINK: sink.name,
         PROGRESS_IN: sink.progress_topic,
     }
+
+
+def without_first_start(note: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is written beside a checkpoint once its stream begins anew: the next start is its first."""
+    return {word: value for word, value in note.items() if word != FIRST_START}

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Final
 
@@ -19,7 +19,7 @@ from pipelines.delta.stream_position import Position, positions_after
 from pipelines.delta.tables import conform, small_frame
 from pipelines.delta.time_travel import read_kept
 from pipelines.errors import SourceError
-from pipelines.ledger.certifications import history
+from pipelines.ledger.certifications import Verdict, history
 from pipelines.ledger.forgotten import forgetting_commits
 from pipelines.ledger.ops_tables import CERTIFICATIONS, rows_of
 from pipelines.publishing.corrections import (
@@ -28,8 +28,10 @@ from pipelines.publishing.corrections import (
     perhaps_published,
     replace_removed,
 )
+from pipelines.publishing.first_start import claim_first_start
 from pipelines.publishing.publications import publications, unfinished
-from pipelines.publishing.published_days import Settled, note_settled, record_settled, settled_before
+from pipelines.publishing.published_days import note_settled, record_settled, settled_before
+from pipelines.publishing.settled import Settled
 from pipelines.records.decode import COORDINATES, EVENT_DATE
 from pipelines.spark.checkpoints import damaged_file_error
 from pipelines.spark.pipeline import Pipeline
@@ -88,10 +90,19 @@ class SettledThrough:
 
 @dataclass(frozen=True)
 class _Settling:
-    """What was settled before a micro-batch, what it settles, and whether verdicts wait for a later one."""
+    """What a micro-batch settles.
+
+    Attributes:
+        before: What was settled before it; for the first one, what was certified when the stream was first
+            started.
+        newer: What it settles; None if nothing.
+        since: For the first one, the days that were certified or rebuilt since that start.
+        is_waiting: Whether verdicts wait for a later one.
+    """
 
     before: Settled
     newer: Settled | None = None
+    since: Sequence[date] = ()
     is_waiting: bool = False
 
     @property
@@ -167,11 +178,11 @@ class BatchMaker:
         if gone is not None:
             outgoing = _without(outgoing, gone)
         if newer is not None:
-            # Of days that were certified before the stream began only whole ones were published.
+            # Of days that were certified before the first micro-batch only whole ones were published.
             published, days = (
                 (self._published(settling, came, events, gone), newer.days)
                 if batch
-                else self._published_whole(newer)
+                else self._published_whole(newer, settling)
             )
             corrected = self._corrected(published, days, after, events)
             if self.pipeline.horizon:
@@ -202,10 +213,22 @@ class BatchMaker:
         newer = before.since(ledger)
         if newer and batch and events and not events.is_whole:
             return _Settling(before, is_waiting=True)
-        if newer:
-            record_settled(self.pipeline, query, batch, newer, self.topic_id)
-            note_settled(self.pipeline, query, batch, newer.version)
-        return _Settling(before, newer)
+        settling = _Settling(before, newer) if batch else self._begin(query, ledger, newer)
+        if settling.newer:
+            record_settled(self.pipeline, query, batch, settling.newer, self.topic_id)
+            note_settled(self.pipeline, query, batch, settling.newer.version)
+        return settling
+
+    def _begin(self, query: str, ledger: Sequence[Verdict], newer: Settled | None) -> _Settling:
+        begun = claim_first_start(self.pipeline, query)
+        if newer is None:
+            return _Settling(Settled())
+        if begun is None:
+            # An earlier release has started the stream, and took its first micro-batch for the start.
+            begun = newer
+        since = begun.since(ledger)
+        left = tuple(day for day in newer.days if day in begun.days)
+        return _Settling(begun, replace(newer, left=left), since.days if since else ())
 
     def _positions(self, batch: int) -> tuple[Position | None, int | None]:
         events, verdicts = source_positions(self.pipeline, batch)
@@ -247,23 +270,28 @@ class BatchMaker:
         # What has just come of a day that is settled now was not published, and will not be.
         return self._batch(before.version, again).unionByName(_without(first, came))
 
-    def _published_whole(self, settles: Settled) -> tuple[DataFrame, list[date]]:
-        """Return what was published of days as a whole, at earlier versions, and which days that are.
+    def _published_whole(self, settles: Settled, settling: _Settling) -> tuple[DataFrame, list[date]]:
+        """Return what counts as published when the stream begins, and the days of which it sends changes.
 
-        Of a day that a run has only begun to send any row may be on the topic.
+        These are the days that were sent as a whole, at earlier versions, and those that were certified or
+        rebuilt since the stream was first started. Of a day that a run has only begun to send any row may be
+        on the topic.
         """
+        begun, since = settling.before, settling.since
         by_day = publications(self.pipeline, self.topic_id, settles.version)
         left = unfinished(self.pipeline, self.topic_id, by_day, settles.version)
         published, whole = self._sent_as_whole({(day, each.version) for day, each in by_day.items()}, settles)
-        begun, days = self._sent_as_whole({(each.day, each.version) for each in left}, settles)
-        if not days:
-            return published, whole
-        # Days that nobody has sent count as published, as they are for a stream that begins.
-        only_begun = [day for day in days if day not in whole]
-        published = published.unionByName(self._batch(settles.version, only_begun))
-        certified = self._batch(settles.version, days)
-        perhaps = perhaps_published(begun, published, certified, self.pipeline.contract)
-        return published.unionByName(perhaps), sorted({*whole, *days})
+        perhaps, only_begun = self._sent_as_whole({(each.day, each.version) for each in left}, settles)
+        # Days that nobody has sent count as published, as they were when the stream was first started.
+        rebuilt = [day for day in since if day in begun.days and day not in whole]
+        published = published.unionByName(self._batch(begun.version, rebuilt))
+        if only_begun:
+            as_they_are = [day for day in only_begun if day not in since and day not in whole]
+            published = published.unionByName(self._batch(settles.version, as_they_are))
+            certified = self._batch(settles.version, only_begun)
+            perhaps = perhaps_published(perhaps, published, certified, self.pipeline.contract)
+            published = published.unionByName(perhaps)
+        return published, sorted({*whole, *only_begun, *since})
 
     def _sent_as_whole(
         self, sent: Iterable[tuple[date, int]], settles: Settled

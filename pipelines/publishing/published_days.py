@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import date
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
@@ -12,16 +11,11 @@ from pyspark.sql import functions as F
 from pipelines.delta.io import replace_rows, small_rows
 from pipelines.delta.tables import conform
 from pipelines.errors import SourceError
-from pipelines.ledger.certifications import (
-    Verdict,
-    certified,
-    certified_in,
-    history,
-    newest_certified,
-    require_commit,
-)
+from pipelines.ledger.certifications import Verdict, certified, history, require_commit
 from pipelines.ledger.ops_tables import PUBLISHED_DAYS, rows_of
 from pipelines.publishing.checkpoint_note import SETTLED
+from pipelines.publishing.first_start import first_start_of
+from pipelines.publishing.settled import Settled
 from pipelines.spark.checkpoints import QueryFiles, damaged_file_error, note_path, query_files, write_note
 from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import literal
@@ -33,46 +27,6 @@ _log = logging.getLogger(__name__)
 
 class TopicOfAnotherTable(SourceError):
     """Days were published from another batch table than the one at hand. Exit code 4."""
-
-
-@dataclass(frozen=True)
-class Settled:
-    """The days that a stream has settled.
-
-    Attributes:
-        version: The version of the batch table that the topic follows on these days; -1 before there is one.
-            One version stands for all days, since a rebuild first undoes what was not certified
-            (`pipelines.nightly.recovery`).
-        days: The days, in order.
-        commit: The hash of the commit that made the version, see `commit_hash`; None if unknown.
-    """
-
-    version: int = -1
-    days: tuple[date, ...] = ()
-    commit: str | None = None
-
-    def since(self, ledger: Iterable[Verdict]) -> "Settled | None":
-        """Return the days that were certified since, at the current version; None if there are none.
-
-        Args:
-            ledger: Verdicts as `history` gives them.
-        """
-        ledger = list(ledger)
-        state = certified_in(ledger)
-        if state is None or state.version <= self.version:
-            return None
-        newest = newest_certified(ledger)
-        return Settled(
-            state.version,
-            tuple(day for day, verdict in newest.items() if verdict.batch_version > self.version),
-            state.commit,
-        )
-
-    def and_then(self, newer: "Settled | None") -> "Settled":
-        """Return these days and those that were settled after them."""
-        if newer is None:
-            return self
-        return Settled(newer.version, tuple(sorted({*self.days, *newer.days})), newer.commit)
 
 
 def settled_before(pipeline: Pipeline, query: str, batch: int) -> Settled:
@@ -102,6 +56,8 @@ def settled_before(pipeline: Pipeline, query: str, batch: int) -> Settled:
 
 def _require_followed(pipeline: Pipeline, settled: Settled) -> None:
     """Make sure that the batch table has the version that the topic follows, made by the same commit."""
+    if not settled.days:
+        return
 
     def refusal(found: str | None) -> SourceError:
         # If readers lack what is certified, that is restored first, and the topic may follow it then.
@@ -117,8 +73,15 @@ def _require_followed(pipeline: Pipeline, settled: Settled) -> None:
 
 
 def settled_so_far(pipeline: Pipeline) -> Settled | None:
-    """Return the days that publishing has settled, and sent; None if no stream publishes the pipeline."""
+    """Return the days that publishing has settled, and sent; None if no stream publishes the pipeline.
+
+    Before its first micro-batch is done, these are the days that were certified when it was started first.
+    """
     files = query_files(pipeline.spark, pipeline.checkpoint("publish"))
+    begun = None if files.next_batch else first_start_of(pipeline, files)
+    if begun is not None:
+        _require_followed(pipeline, begun)
+        return begun
     return None if files.query is None else settled_before(pipeline, files.query, files.next_batch)
 
 
@@ -155,7 +118,7 @@ def record_settled(pipeline: Pipeline, query: str, batch: int, settled: Settled,
         pipeline: The pipeline.
         query: The id of the stream's query.
         batch: The number of the micro-batch.
-        settled: The days, and the version at which they are settled.
+        settled: The days, the version at which they are settled, and the days that are left.
         topic_id: The cluster's identifier of the topic.
     """
     PUBLISHED_DAYS.ensure(pipeline)
@@ -166,7 +129,8 @@ def record_settled(pipeline: Pipeline, query: str, batch: int, settled: Settled,
         "batch_commit": settled.commit,
         "topic_id": topic_id,
     }
-    _replace(pipeline, [{**one, "day": day} for day in settled.days], f"{_of(query)} AND batch = {batch}")
+    rows = [{**one, "day": day, "is_left": day in settled.left} for day in settled.days]
+    _replace(pipeline, rows, f"{_of(query)} AND batch = {batch}")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any, Final, Literal
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.config.commands import command
@@ -49,13 +49,13 @@ class SettledBy:
 
     Attributes:
         last: The newest version of the batch table that the topic followed by it; -1 if that is not known.
-        days: The number of the micro-batch by which it has settled each day first; 0 where it has sent
-            nothing of the day but what was changed later: the micro-batch with which it began, or one that
-            went to another topic. None for what an earlier release has settled, which kept no topics.
+        days: Whether it has sent each day that it has settled. Of those that it left when it began, and of
+            those that it sent to another topic, it has sent nothing but what was changed later. None for
+            what an earlier release has settled, which kept no topics.
     """
 
     last: int
-    days: Mapping[date, int | None]
+    days: Mapping[date, bool | None]
 
 
 def unsent(pipeline: Pipeline, topic_id: str) -> UnsentDays:
@@ -85,15 +85,20 @@ def unsent(pipeline: Pipeline, topic_id: str) -> UnsentDays:
 def _settled_without_sending(own: DataFrame, topic_id: str) -> dict[date, int]:
     """Return the days of which a query has sent to the topic at most later changes, with their versions.
 
-    It settled them first with the micro-batch with which it began, or with one that went to another topic.
+    It left them when it began, or settled them first with a micro-batch that went to another topic.
     """
     firsts = own.groupBy("day").agg(
-        F.min_by(F.struct("batch", "topic_id", "batch_version"), "batch").alias("first")
+        F.min_by(F.struct("batch", "topic_id", "batch_version", "is_left"), "batch").alias("first")
     )
-    is_left = (F.col("batch") == 0) | (F.col("topic_id") != topic_id)
+    is_left = _is_left() | (F.col("topic_id") != topic_id)
     return {
         row["day"]: row["batch_version"] for row in small_rows(firsts.select("day", "first.*").where(is_left))
     }
+
+
+def _is_left() -> Column:
+    """Return whether a day was left to be sent; earlier releases left all that the first micro-batch had."""
+    return F.coalesce("is_left", F.col("batch") == 0)
 
 
 def sort_out(
@@ -117,10 +122,10 @@ def sort_out(
 
 def _left_by(query: SettledBy, day: date, certified_at: int | None) -> Literal["nothing", "part", "all"]:
     """Return how much of a day an earlier query has left to be sent."""
-    batch = query.days.get(day)
-    if batch == 0:
+    is_sent = query.days.get(day)
+    if is_sent is False:
         return "all"
-    is_as_certified = batch is not None and certified_at is not None and certified_at <= query.last
+    is_as_certified = is_sent and certified_at is not None and certified_at <= query.last
     return "nothing" if is_as_certified else "part"
 
 
@@ -132,7 +137,7 @@ def _settled_by(pipeline: Pipeline, rows: DataFrame, topic_id: str) -> list[Sett
     """
     is_here = F.col("topic_id") == topic_id
     by_day = rows.groupBy("query", "day").agg(
-        F.min("batch").alias("batch"),
+        F.min_by(_is_left(), "batch").alias("is_left"),
         F.min_by("topic_id", "batch").alias("topic"),
         F.max(F.when(is_here, F.struct("batch_version", "batch_commit"))).alias("last"),
         F.bool_or(is_here | F.isnull("topic_id")).alias("is_here"),
@@ -145,7 +150,7 @@ def _settled_by(pipeline: Pipeline, rows: DataFrame, topic_id: str) -> list[Sett
     return [
         SettledBy(
             -1 if builds[query] in gone else builds[query][0],
-            {row["day"]: _first_batch(row, topic_id) for row in days},
+            {row["day"]: _is_sent(row, topic_id) for row in days},
         )
         for query, days in found.items()
         if any(row["is_here"] for row in days)
@@ -158,10 +163,10 @@ def _newest_build(days: Iterable[Mapping[str, Any]]) -> tuple[int, str | None]:
     return max(builds, key=lambda build: build[0], default=(-1, None))
 
 
-def _first_batch(row: Mapping[str, Any], topic_id: str) -> int | None:
-    if row["batch"] == 0 or row["topic"] not in (None, topic_id):
-        return 0
-    return None if row["topic"] is None else int(row["batch"])
+def _is_sent(row: Mapping[str, Any], topic_id: str) -> bool | None:
+    if row["is_left"] or row["topic"] not in (None, topic_id):
+        return False
+    return None if row["topic"] is None else True
 
 
 def how_to_send(config: PipelineConfig, left: UnsentDays) -> list[str]:

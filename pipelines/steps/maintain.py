@@ -37,7 +37,8 @@ from pipelines.ledger.quarantine import quarantine_broken
 from pipelines.ledger.retention_properties import require_cut_known
 from pipelines.nightly.recovery import back_to_certified, holds_certified
 from pipelines.publishing.micro_batch import source_positions
-from pipelines.publishing.published_days import Settled, TopicOfAnotherTable, may_wait, settled_so_far
+from pipelines.publishing.published_days import TopicOfAnotherTable, may_wait, settled_so_far
+from pipelines.publishing.settled import Settled
 from pipelines.retention.removal import SparkRetentionLake
 from pipelines.retention.removal_terms import Removal
 from pipelines.retention.upkeep_run import Looked, TableFiles, UpkeepFinding, upkeep_under_lease

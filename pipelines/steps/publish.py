@@ -35,12 +35,12 @@ from pipelines.publishing.cluster_advice import (
 )
 from pipelines.publishing.day_slots import overtake
 from pipelines.publishing.failures import explained
+from pipelines.publishing.first_start import note_first_start
 from pipelines.publishing.kafka_records import messages
 from pipelines.publishing.micro_batch import BatchMaker, OutgoingBatch, SettledThrough, stream
 from pipelines.publishing.progress_check import partitions_of, publisher, reconcile_with_checkpoint
 from pipelines.publishing.publications import publications, unfinished
 from pipelines.publishing.published_days import (
-    Settled,
     forget_unknown,
     require_settled_kept,
     settled_so_far,
@@ -48,6 +48,7 @@ from pipelines.publishing.published_days import (
 )
 from pipelines.publishing.restored_ledger import bring_ledger_forward
 from pipelines.publishing.settings import settings_of, sink_of, values_of, writing_sink
+from pipelines.publishing.settled import Settled
 from pipelines.publishing.transactional_sink import Published, Publisher, TransactionalSink
 from pipelines.publishing.unsent_days import UnsentDays, how_to_send, unsent
 from pipelines.registry.event_schema import AvroValues
@@ -107,6 +108,8 @@ def publish(pipeline: Pipeline, *, once: bool) -> PublishedStream:
     require_settled_kept(pipeline)
     # Refused before anything is sent, if the batch layer is not the one that was published.
     settled_so_far(pipeline)
+    note_first_start(pipeline)
+    reach(Point.FIRST_START_NOTED)
     bring_ledger_forward(pipeline)
     maker = BatchMaker(pipeline, publishes.topic_id)
     job = _Job(pipeline, publishes, maker, avro)

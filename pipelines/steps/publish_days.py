@@ -56,12 +56,12 @@ from pipelines.publishing.publications import (
     unfinished,
 )
 from pipelines.publishing.published_days import (
-    Settled,
     require_settled_kept,
     settled_so_far,
     waiting,
 )
 from pipelines.publishing.settings import DAY_SINK, settings_of, sink_of, values_of, writing_sink
+from pipelines.publishing.settled import Settled
 from pipelines.publishing.slots import ProgressError, SlotProgress
 from pipelines.publishing.transactional_sink import (
     Frame,

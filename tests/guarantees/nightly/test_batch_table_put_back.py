@@ -15,12 +15,12 @@ from pipelines.errors import SourceError
 from pipelines.ledger.certifications import certified, history
 from pipelines.publishing.publications import publications, record_publication
 from pipelines.publishing.published_days import (
-    Settled,
     TopicOfAnotherTable,
     record_settled,
     settled_before,
     settled_so_far,
 )
+from pipelines.publishing.settled import Settled
 from pipelines.retention.upkeep_run import KeptFiles
 from pipelines.spark.session import forget_tables
 from pipelines.steps.maintain import maintain

@@ -9,11 +9,11 @@ from pipelines.errors import SourceError
 from pipelines.ledger.certifications import certified
 from pipelines.ledger.ops_tables import PUBLISHED_DAYS
 from pipelines.publishing.published_days import (
-    Settled,
     note_settled,
     record_settled,
     require_settled_kept,
 )
+from pipelines.publishing.settled import Settled
 from pipelines.spark.checkpoints import write_note
 from tests.support.certified_days import certify
 from tests.support.lakes import Lake

@@ -32,15 +32,15 @@ def test_days_with_gaps_are_sent_by_a_command_for_each_range() -> None:
         # Nobody has published before.
         ([], UnsentDays(never=(ONE,))),
         # It began with the day, and sent only what was changed.
-        ([SettledBy(9, {ONE: 0})], UnsentDays(never=(ONE,))),
+        ([SettledBy(9, {ONE: False})], UnsentDays(never=(ONE,))),
         # It had sent the day as it was certified when this one began.
-        ([SettledBy(4, {ONE: 2})], UnsentDays()),
-        ([SettledBy(9, {ONE: 0}), SettledBy(4, {ONE: 2})], UnsentDays()),
+        ([SettledBy(4, {ONE: True})], UnsentDays()),
+        ([SettledBy(9, {ONE: False}), SettledBy(4, {ONE: True})], UnsentDays()),
         # The day was rebuilt after it had stopped.
-        ([SettledBy(3, {ONE: 2})], UnsentDays(partly=(ONE,))),
+        ([SettledBy(3, {ONE: True})], UnsentDays(partly=(ONE,))),
         # It was not certified by then.
         ([SettledBy(3, {})], UnsentDays(partly=(ONE,))),
-        ([SettledBy(9, {ONE: 0}), SettledBy(3, {})], UnsentDays(partly=(ONE,))),
+        ([SettledBy(9, {ONE: False}), SettledBy(3, {})], UnsentDays(partly=(ONE,))),
         # An earlier release did not keep where it had published it.
         ([SettledBy(9, {ONE: None})], UnsentDays(partly=(ONE,))),
     ],
@@ -52,4 +52,4 @@ def test_what_an_earlier_checkpoint_has_published_decides_what_is_left(
 
 
 def test_a_day_whose_verdict_is_unknown_may_be_there_in_part() -> None:
-    assert sort_out([ONE], [SettledBy(9, {ONE: 2})], {}) == UnsentDays(partly=(ONE,))
+    assert sort_out([ONE], [SettledBy(9, {ONE: True})], {}) == UnsentDays(partly=(ONE,))
