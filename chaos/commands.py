@@ -11,6 +11,8 @@ from chaos.registry import Registry
 from chaos.releases import Release
 from chaos.traffic import DAYS
 from chaos.values import JSON, WITH_SCHEMAS, AvroValues, Values
+from pipelines.publishing.checkpoint_note import FIRST_START
+from pipelines.spark.checkpoints import note_path
 from testbed.short_lived_settings import BRIEF_SPARK
 
 _EXECUTOR_MB: Final = 600
@@ -60,6 +62,12 @@ class Site:
             name: `PIPELINE/QUERY`.
         """
         return self.lake / "ops" / "checkpoints" / name
+
+    def publishes(self, pipeline: str) -> bool:
+        """Return whether the stream that publishes a pipeline has been started, of whatever release it is."""
+        checkpoint = self.checkpoint(f"{pipeline}/publish")
+        note = Path(note_path(str(checkpoint)))
+        return (checkpoint / "metadata").exists() or (note.exists() and FIRST_START in note.read_text())
 
     def values(self, pipeline: str) -> Values:
         """Return the value format of a pipeline."""

@@ -242,9 +242,12 @@ def _start(world: World, producers: dict[str, Producers]) -> None:
 
     def have_begun() -> bool:
         logs = (watch.reader.table("speed") / "_delta_log" for watch in world.watches.values())
-        return all(len([*log.glob("*.json")]) > _BEGUN for log in logs)
+        has_rows = all(len([*log.glob("*.json")]) > _BEGUN for log in logs)
+        # Days that are certified before publishing is first started are not what it sends.
+        return has_rows and all(world.site.publishes(pipeline) for pipeline in world.watches)
 
-    wait_until(have_begun, "the speed layers have rows", _START_S, world.supervisor.check)
+    what = "the speed layers have rows, and publishing has been started"
+    wait_until(have_begun, what, _START_S, world.supervisor.check)
 
 
 def _disturb(world: World, plan: Plan) -> None:
