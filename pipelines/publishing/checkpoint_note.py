@@ -41,8 +41,3 @@ def note_of(
         SINK: sink.name,
         PROGRESS_IN: sink.progress_topic,
     }
-
-
-def without_first_start(note: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is written beside a checkpoint once its stream begins anew: the next start is its first."""
-    return {word: value for word, value in note.items() if word != FIRST_START}

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pipelines.errors import ConfigError, SourceError
 from pipelines.fault_points import Point, reach
-from pipelines.publishing.checkpoint_note import note_of, partitions_in, without_first_start
+from pipelines.publishing.checkpoint_note import note_of, partitions_in
 from pipelines.publishing.cluster import (
     Cluster,
     ProgressBySlot,
@@ -105,7 +105,6 @@ def reset_publishing(
                 _require_same_partitions(sink, files, ours)
             _forget_unfinished(pipeline, marks)
             _write(sink, taken, marks, dict.fromkeys(range(sink.slots), replace(ours, next_batch=0)))
-            write_note(pipeline.spark, files.path, without_first_start(files.note))
             return PublishingReset(sink.name, None)
         gap = _gap(marks, ours, files)
         if gap.missing and not accept_missing:

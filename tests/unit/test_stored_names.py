@@ -68,7 +68,7 @@ OPS = {
     f" key array<struct<column: string, value: string>>, batch {_PLACE}, speed {_PLACE}, event_time string,"
     " ingested_at string, watermark string, recorded_at timestamp",
     "published_days": "pipeline string, query string, batch bigint, day date, batch_version bigint,"
-    " batch_commit string, topic_id string",
+    " batch_commit string, topic_id string, is_left boolean",
     "publications": "pipeline string, day date, batch_version bigint, topic_id string, run_id string,"
     " published_at timestamp, batch_commit string, partitions int",
     "begun_publications": "pipeline string, day date, batch_version bigint, batch_commit string,"
