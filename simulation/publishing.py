@@ -18,6 +18,7 @@ from pipelines.publishing.slot_content import Content, ContentCounter
 from pipelines.publishing.slot_writer import SlotResult, SlotTask, publish_slot
 from pipelines.publishing.slots import (
     ProgressError,
+    SlotConnection,
     SlotProducer,
     SlotProgress,
     UnsentError,
@@ -56,6 +57,29 @@ class ModelConnection:
     def consumer(self, *, is_stable: bool = True) -> Any:
         """Return a consumer of the group that keeps the progress."""
         return ModelConsumer(self.world.cluster, self.timeout_s, is_stable=is_stable)
+
+    def clients(self, slot: int) -> "ModelClients":
+        """Return the clients of one try to publish a slot, which is not taken yet."""
+        return ModelClients(self, slot)
+
+
+@dataclass(frozen=True)
+class ModelClients:
+    """The clients of one try to publish a slot in the simulation."""
+
+    connection: SlotConnection
+    slot: int
+
+    def take(self) -> SlotProducer:
+        """Return a producer for the slot, which from now on nobody else can write to."""
+        return self.connection.take(self.slot)
+
+    def consumer(self, *, is_stable: bool) -> Any:
+        """Return a consumer of the group that keeps the progress."""
+        return self.connection.consumer(is_stable=is_stable)
+
+    def close(self) -> None:
+        """Do nothing: the model has no connections."""
 
 
 @dataclass(frozen=True)

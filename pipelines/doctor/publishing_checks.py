@@ -10,7 +10,7 @@ from pipelines.doctor.lake_checks import longest_batch
 from pipelines.doctor.pipeline_facts import PipelineFacts, StreamFacts
 from pipelines.durations import about, format_interval
 from pipelines.kafka.setting_names import LARGEST
-from pipelines.publishing.slots import LARGEST_SENT
+from pipelines.publishing.slot_connections import LARGEST_SENT
 
 _TURN_ON: Final = "Turn it on"
 

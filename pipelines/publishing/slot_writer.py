@@ -10,7 +10,7 @@ would end the producer's next transaction (KIP-890). A producer that has only on
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Final
@@ -24,6 +24,7 @@ from pipelines.publishing.headers import Header, headers_of
 from pipelines.publishing.progress_records import recorded_progress
 from pipelines.publishing.slot_content import ContentCounter, refuse_other_rows
 from pipelines.publishing.slots import (
+    SlotClients,
     SlotConnection,
     SlotProducer,
     SlotProgress,
@@ -72,30 +73,28 @@ class _Slot:
         self._task, self._number = task, slot
         self._timeout_s = task.connection.timeout_s
         self._transaction_s = task.connection.transaction_timeout_ms / 1000
-        self._refuse_another_run()
-        self.producer = task.connection.take(slot)
-        # By a client that is made now: one from before may know a coordinator that has moved since.
-        self.mark, self._group = self._look(is_stable=True)
+        # Made now: clients from before may know a coordinator that has moved since.
+        with closing(task.connection.clients(slot)) as clients:
+            self._refuse_another_run(clients)
+            self.producer = clients.take()
+            self.mark, self._group = self._look(clients, is_stable=True)
 
-    def _refuse_another_run(self) -> None:
+    def _refuse_another_run(self, clients: SlotClients) -> None:
         """Refuse a slot that another run has, before taking it would end that run's transaction."""
         mark, run = None, self._task.done.run
         # What this run has written at its start may not be there yet for a look that does not wait.
         for is_stable in (False, True):
             with suppress(KafkaException):
-                mark, _ = self._look(is_stable=is_stable)
+                mark, _ = self._look(clients, is_stable=is_stable)
             if mark is None or mark.run == run:
                 return
         what_to_do(mark, self._task.done, is_new=self._task.is_new)
 
-    def _look(self, *, is_stable: bool) -> tuple[SlotProgress | None, object]:
-        consumer = self._task.connection.consumer(is_stable=is_stable)
-        try:
-            partitions = [TopicPartition(self._task.connection.progress_topic, self._number)]
-            mark = SlotProgress.of(consumer.committed(partitions, timeout=self._timeout_s)[0])
-            group = consumer.consumer_group_metadata()
-        finally:
-            consumer.close()
+    def _look(self, clients: SlotClients, *, is_stable: bool) -> tuple[SlotProgress | None, object]:
+        consumer = clients.consumer(is_stable=is_stable)
+        partitions = [TopicPartition(self._task.connection.progress_topic, self._number)]
+        mark = SlotProgress.of(consumer.committed(partitions, timeout=self._timeout_s)[0])
+        group = consumer.consumer_group_metadata()
         if mark is None and self._task.done.run:
             # A run of a stream has written progress at its start: offsets were forgotten since, records are
             # not. They may say that another run has published this micro-batch meanwhile.

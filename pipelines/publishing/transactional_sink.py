@@ -19,6 +19,7 @@ from pipelines.delta.io import small_rows
 from pipelines.fault_points import Point, reach
 from pipelines.publishing.headers import normalized
 from pipelines.publishing.progress_reader import progress
+from pipelines.publishing.slot_connections import Connection
 from pipelines.publishing.slot_content import (
     COUNTED,
     NOTHING,
@@ -29,7 +30,7 @@ from pipelines.publishing.slot_content import (
     with_hashes,
 )
 from pipelines.publishing.slot_writer import WRITTEN, SlotResult, SlotTask, write_empty_slot, write_slot
-from pipelines.publishing.slots import Connection, SlotProgress, refuse_another_run
+from pipelines.publishing.slots import SlotProgress, refuse_another_run
 from pipelines.spark.streams import query_of
 
 _PARTITION: Final = "oncelake_kafka_partition"

@@ -18,8 +18,8 @@ from pyspark import TaskContext
 
 from pipelines.fault_points import Point, armed
 from pipelines.publishing import slot_writer
+from pipelines.publishing.slot_connections import Connection
 from pipelines.publishing.slot_writer import SlotTask, write_slot
-from pipelines.publishing.slots import Connection
 
 Moment = Point | Literal["after the task", "after the batch"]
 """A point of the task, or of what calls the sink in the driver."""
@@ -104,8 +104,8 @@ class _Noting(Connection):
 
     taken: list[Producer] = field(default_factory=list)
 
-    def take(self, slot: int) -> Producer:
-        producer = super().take(slot)
+    def producer(self, slot: int) -> Producer:
+        producer = super().producer(slot)
         self.taken.append(producer)
         return producer
 

@@ -10,8 +10,10 @@ import pytest
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from pipelines.publishing.slots import Connection, SlotConnection, SlotProducer, SlotProgress, send_progress
+from pipelines.publishing.slot_connections import Connection
+from pipelines.publishing.slots import SlotConnection, SlotProducer, SlotProgress, send_progress
 from simulation.kafka import ModelCluster, ModelConsumer, ModelProducer
+from simulation.publishing import ModelClients
 from tests.support.immediate_effects import Unscheduled
 from tests.support.kafka import MakeTopic
 from tests.support.readers import messages_of
@@ -34,6 +36,9 @@ class ModelConnection:
     def consumer(self, *, is_stable: bool = True) -> Any:
         return ModelConsumer(self.cluster, self.timeout_s, is_stable=is_stable)
 
+    def clients(self, slot: int) -> ModelClients:
+        return ModelClients(self, slot)
+
 
 class Clients:
     """Two producers of a slot, one after the other or both at once, and what readers get."""
@@ -48,7 +53,8 @@ class Clients:
         """Does one thing; returns what came of it."""
         if what == "take":
             # Of another process: a client ends what it has begun when it is closed.
-            self._producers[who] = self.connection.take(0)
+            with closing(self.connection.clients(0)) as clients:
+                self._producers[who] = clients.take()
             self._begun.discard(who)
             return "taken"
         if who not in self._producers or (what != "begin" and who not in self._begun):
