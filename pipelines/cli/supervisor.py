@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NoReturn
@@ -210,11 +210,10 @@ def _supervise(
     printer = Printer(label_json if options.log_format == "json" else label_text)
     supervisor = Supervisor(policy, printer, alarms.tell)
     programs = [
-        _program(each.options, each.config, stream, cluster)
+        program
         for each in planned
         if each.config
-        for stream in each.streams
-        for cluster in _clusters(each.config, stream)
+        for program in stream_programs(each.options, each.config, each.streams)
     ]
     names = [each.name for each in programs]
     files = {name: lock_file(configs[name.pipeline].root, name.pipeline, name.stream) for name in names}
@@ -231,22 +230,33 @@ def _supervise(
     return [*outcomes, *refused], alerts.evaluations
 
 
+def stream_programs(
+    options: CommonOptions, config: PipelineConfig, streams: Sequence[Query]
+) -> Iterator[Program]:
+    """Yield the programs that run streams of a pipeline; those of several clusters have one for each.
+
+    Args:
+        options: What the user said.
+        config: The configuration that it leads to.
+        streams: The streams.
+    """
+    stuck_after = config.run.stuck_after
+    for stream in streams:
+        for cluster in _clusters(config, stream):
+            name = f"{stream}@{cluster}" if cluster else stream
+            more = [f"--cluster={cluster}"] if cluster else []
+            yield Program(
+                ProgramName(options.pipeline, name),
+                command_of(options, STREAMS[stream].job, *more),
+                stuck_after_s=stuck_after.total_seconds() if stuck_after else None,
+            )
+
+
 def _clusters(config: PipelineConfig, stream: Query) -> tuple[str | None, ...]:
     """Return for which clusters a stream runs, each in a process of its own; None is the first, or all."""
     if stream != "ingest":
         return (None,)
     return tuple(source.cluster for source in config.sources() if not source.kafka.retired)
-
-
-def _program(options: CommonOptions, config: PipelineConfig, stream: Query, cluster: str | None) -> Program:
-    name = f"{stream}@{cluster}" if cluster else stream
-    more = [f"--cluster={cluster}"] if cluster else []
-    stuck_after = config.run.stuck_after
-    return Program(
-        ProgramName(options.pipeline, name),
-        command_of(options, STREAMS[stream].job, *more),
-        stuck_after_s=stuck_after.total_seconds() if stuck_after else None,
-    )
 
 
 @dataclass

@@ -121,3 +121,38 @@ def patience_of(stuck_after_s: float, doublings: int) -> float:
         doublings: How often the stream was ended as stuck since a micro-batch of it has ended.
     """
     return stuck_after_s * 2.0 ** min(doublings, MOST_DOUBLINGS)
+
+
+class Patience:
+    """How long a stream may give no sign, over all of its runs.
+
+    Args:
+        stuck_after_s: What the configuration says; None if the stream is not judged.
+    """
+
+    def __init__(self, stuck_after_s: float | None) -> None:
+        self._stuck_after_s = stuck_after_s
+        self._doublings = 0
+        self._watch = Watch()
+
+    def begin(self) -> None:
+        """Begin with another run, of which nothing is known yet."""
+        self._watch = Watch()
+
+    def look(self, signs: Sequence[Sign], passed_s: float) -> Stuck | None:
+        """Return in what way the stream is stuck; None if it is not, or may not be.
+
+        Whoever is told that it is stuck ends it: its next run gets twice as long.
+
+        Args:
+            signs: Those that came since the last look, the oldest first.
+            passed_s: Seconds since the last look.
+        """
+        if self._stuck_after_s is None:
+            return None
+        self._watch = watch_on(self._watch, signs, passed_s)
+        if self._watch.is_done_once:
+            self._doublings = 0
+        stuck = judge(self._watch, patience_of(self._stuck_after_s, self._doublings))
+        self._doublings += stuck is not None
+        return stuck

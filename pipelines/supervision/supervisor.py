@@ -24,7 +24,7 @@ from pipelines.supervision.restarts import (
     decide_restart,
     describe_end,
 )
-from pipelines.supervision.stuck import Stuck, Watch, judge, patience_of, watch_on
+from pipelines.supervision.stuck import Patience, Stuck
 
 _STOP_WITHIN_S: Final = 120.0
 _KILLED_WITHIN_S: Final = 10.0
@@ -66,14 +66,13 @@ class _Stream:
     """A stream: it runs, or waits for its next start, or has an outcome."""
 
     program: Program
+    patience: Patience
     due_s: float | None = None
     child: Child | None = None
     history: RestartHistory = field(default_factory=RestartHistory)
     restarts: int = 0
     outcome: StreamOutcome | None = None
-    watch: Watch = field(default_factory=Watch)
     ending: Ending | None = None
-    doublings: int = 0
 
     def drop(self, child: Child | None) -> None:
         """Forget a run that has ended."""
@@ -128,7 +127,10 @@ class Supervisor:
             What became of each, in the same order.
         """
         now = time.monotonic()
-        streams = [_Stream(program, now, history=RestartHistory(supervised_s=now)) for program in programs]
+        streams = [
+            _Stream(each, Patience(each.stuck_after_s), now, history=RestartHistory(supervised_s=now))
+            for each in programs
+        ]
         while any(each.outcome is None for each in streams):
             self._start_due(streams)
             self._look(streams)
@@ -154,7 +156,7 @@ class Supervisor:
             self._events.put((stream, _Ended(child, ended)))
 
         try:
-            stream.watch = Watch()
+            stream.patience.begin()
             stream.child = Child(stream.program, self.printer, at_end)
             _log.info("%s: started, process %d", stream.program.name, stream.child.pid)
         except InfrastructureError as error:
@@ -172,16 +174,12 @@ class Supervisor:
             if each.ending:
                 if each.ending.go_on(now):
                     self._tell(each, each.ending.stuck.evidence, _UNKILLABLE)
-            elif each.child and each.program.stuck_after_s:
-                each.watch = watch_on(each.watch, each.child.signs(), passed_s)
-                each.doublings = 0 if each.watch.is_done_once else each.doublings
-                if stuck := judge(each.watch, patience_of(each.program.stuck_after_s, each.doublings)):
-                    self._end_stuck(each, each.child, stuck)
+            elif each.child and (stuck := each.patience.look(each.child.signs(), passed_s)):
+                self._end_stuck(each, each.child, stuck)
 
     def _end_stuck(self, stream: _Stream, child: Child, stuck: Stuck) -> None:
         since_s = max(time.monotonic() - stuck.for_s, child.began_s)
         stream.ending = Ending(child, stuck, since_s, self.stop_within_s)
-        stream.doublings += 1
         self._tell(stream, stuck.evidence, "it is ended and started again")
         stream.ending.go_on(time.monotonic())
 

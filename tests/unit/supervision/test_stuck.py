@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.runtime.life_signs import Motion, Sign
-from pipelines.supervision.stuck import MOST_DOUBLINGS, Watch, judge, patience_of, watch_on
+from pipelines.supervision.stuck import MOST_DOUBLINGS, Patience, Watch, judge, patience_of, watch_on
 
 PATIENCE_S = 900.0
 LOOK_S = 5.0
@@ -98,3 +98,20 @@ def test_patience_doubles_and_not_without_end() -> None:
 def test_that_a_micro_batch_has_ended_is_remembered() -> None:
     assert not watched((ALIVE,), (at(5),)).is_done_once
     assert watched((at(5, done=1),), (at(5, done=1),), ()).is_done_once
+
+
+def test_who_was_ended_as_stuck_gets_twice_as_long_until_a_micro_batch_has_ended() -> None:
+    patience = Patience(PATIENCE_S)
+
+    def is_stuck_after(seconds: float, first: Sign = ALIVE) -> bool:
+        patience.begin()
+        assert patience.look([first], LOOK_S) is None
+        return patience.look([], seconds) is not None
+
+    assert not is_stuck_after(PATIENCE_S - 1)
+    assert is_stuck_after(PATIENCE_S)
+    assert not is_stuck_after(2 * PATIENCE_S - 1)
+    assert is_stuck_after(2 * PATIENCE_S)
+    assert not is_stuck_after(4 * PATIENCE_S - 1)
+    assert is_stuck_after(PATIENCE_S, at(1, done=1))
+    assert not is_stuck_after(2 * PATIENCE_S - 1)
