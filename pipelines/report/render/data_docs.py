@@ -155,19 +155,23 @@ def _store(context: Any, suite: str, audited: Audited, results: list[dict[str, A
 
 
 def _shown(stored: dict[str, Any]) -> dict[str, Any]:
-    """Return a result whose texts from the data can neither act on the page nor hide in it.
+    """Return a result of which no text from the data or a suite can act on the page or hide in it.
 
-    Great Expectations puts observed values into its pages as they are.
+    Great Expectations escapes most arguments of an expectation and the message of an exception; it puts
+    what was observed, descriptions and distributions into its pages as they are.
     """
     parts = {key: value for key, value in stored.items() if key != "suite"}
-    config = parts["expectation_config"]
+    config = dict(parts["expectation_config"])
+    description = config.get("description")
     if query := config["kwargs"].get("unexpected_rows_query"):
-        # Great Expectations cannot show one without a description, and escapes none.
-        description = config.get("description") or f"No row is expected of: {query}"
-        parts["expectation_config"] = config | {"description": _safe(description)}
-    # The message of an exception is the one text that Great Expectations escapes itself.
+        # Great Expectations cannot show one without a description.
+        description = description or f"No row is expected of: {query}"
+    if description:
+        config["description"] = _safe(description)
+    if distribution := config["kwargs"].get("partition_object"):
+        config["kwargs"] = config["kwargs"] | {"partition_object": _safe(distribution)}
     info = {key: visible(value) for key, value in parts["exception_info"].items()}
-    return parts | {"result": _safe(parts["result"]), "exception_info": info}
+    return parts | {"expectation_config": config, "result": _safe(parts["result"]), "exception_info": info}
 
 
 def _safe(value: Any) -> Any:

@@ -3,7 +3,9 @@
 Its own templates fetch styles and scripts from other people's servers, and show nothing without.
 """
 
+import html
 from importlib import resources
+from typing import Any
 
 from great_expectations.render.view import DefaultJinjaIndexPageView, DefaultJinjaPageView
 from jinja2 import ChoiceLoader, Environment, FunctionLoader
@@ -13,6 +15,7 @@ _TEMPLATES = {
     "index_page.j2": "page.j2",
     "bootstrap_table.j2": "bootstrap_table.j2",
     "collapse.j2": "collapse.j2",
+    "graph.j2": "graph.j2",
     "page.css": "page.css",
 }
 
@@ -37,6 +40,15 @@ class PageView(DefaultJinjaPageView):
     ) -> None:
         super().__init__(custom_styles_directory, custom_views_directory)
         _ours_first(self.env)
+
+    def render_string_template(self, template: Any) -> Any:
+        """Return a text of Great Expectations as HTML.
+
+        The heading of a column is its name, which Great Expectations does not escape.
+        """
+        if isinstance(template, dict) and template.get("tag") == "h5" and not template.get("params"):
+            template = template | {"template": html.escape(template["template"])}
+        return super().render_string_template(template)  # type: ignore[no-untyped-call]
 
 
 class IndexView(DefaultJinjaIndexPageView):
