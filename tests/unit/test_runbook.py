@@ -20,7 +20,8 @@ RULES: Final = ROOT / "deploy/prometheus/oncelake.rules.yml"
 CAUSE, FIX, FIXED = r"\*\*Why", r"\*\*(What to do|Why, and what to do)", r"\*\*Fixed when\*\*"
 CHECK: Final = r"\*\*Check\.\*\*"
 OF_OTHER_PAGES: Final = "What doctor finds of publishing and racks"
-# Their texts are those of others: what Spark says, what does not fit, what `reconcile` has found.
+# Their texts are those of others: what does not fit, what `reconcile` has found; `test_runbook_of_spark.py`
+# asks for what Spark says.
 MADE_ELSEWHERE: Final = {"spark/failures.py", "delta/stream_check.py", "steps/reconcile.py"}
 NOT_BEHIND: Final = {"none", "source_quiet", "catching_up"}
 
