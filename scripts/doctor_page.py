@@ -68,9 +68,9 @@ as `local[2]`.
 
 Each of a pipeline's [clusters](clusters.md) that is not retired is checked: whether it answers, the
 topic, its settings and retention, rights, replicas, racks, offsets, and the checkpoint and the last run
-of its ingest. A finding about one of them says so. Up to eight clusters are asked at once, so one that
-does not answer is a finding about that cluster, and holds up none of the others. Findings come in the
-order of the configuration.
+of its ingest. A finding about one of them says so. Up to eight of them are asked at once, and beside
+them the cluster of `publish` and the dead-letter topic. So one that does not answer is a finding about
+that cluster, and holds up none of the others. Findings come in the order of the configuration.
 
 ```
 error: cluster: cluster_answers

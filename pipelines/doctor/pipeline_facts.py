@@ -27,6 +27,7 @@ Part = Literal[
     "nights",
     "lateness",
     "output",
+    "publishing",
 ]
 """What is asked for as a whole, within one limit of time."""
 Scope = Literal["pipeline", "cluster", "streams"]
@@ -176,12 +177,21 @@ class OutputFacts:
         cluster: What it tells of itself.
         advice: What `oncelake publish doctor` warns of.
         transactions: Why the cluster would refuse all transactions; None if it does not.
-        problem: Why `publish_stream` would not start; None if checkpoint and cluster agree.
     """
 
     cluster: ClusterFacts
     advice: tuple[str, ...] = ()
     transactions: str | None = None
+
+
+@dataclass(frozen=True)
+class PublishingFacts:
+    """How far publishing is, by the lake and by the cluster.
+
+    Attributes:
+        problem: Why `publish_stream` would not start; None if checkpoint and cluster agree.
+    """
+
     problem: str | None = None
 
 
@@ -217,6 +227,7 @@ class PipelineFacts:
         nights: What nightly runs have decided.
         lateness: How late records come; None also if too few are known.
         output: The cluster that is published to.
+        publishing: Whether checkpoint and cluster agree on what was published.
         sources: With several clusters, the same of each that was asked: `config` is that of its source, and
             only topic, ingest, and what bronze says of it are known. What is beside them then has the topic
             of the first cluster, and no ingest.
@@ -237,6 +248,7 @@ class PipelineFacts:
     nights: NightFacts | None = None
     lateness: LatenessFacts | None = None
     output: OutputFacts | None = None
+    publishing: PublishingFacts | None = None
     sources: tuple["PipelineFacts", ...] = ()
     environment: tuple[TakenRisk, ...] = ()
 

@@ -21,6 +21,7 @@ _CHECKS.register_probe_failure(
     _TURN_ON,
     "check publish.bootstrap_servers and publish.options",
     "output",
+    "publishing",
 )
 
 
@@ -115,14 +116,14 @@ def _transactions_outlast_batches(facts: PipelineFacts) -> Iterator[Finding]:
         )
 
 
-@_CHECKS.check(
+@CheckRegistrar("publishing", ("publishing",), PUBLISHING).check(
     "progress_agrees",
     "Do the checkpoint of publish_stream and the progress in the cluster agree?",
     "error",
     "Refused at the start, with exit code 4",
 )
 def _progress_agrees(facts: PipelineFacts) -> Iterator[Finding]:
-    if facts.output and facts.output.problem:
+    if facts.publishing and facts.publishing.problem:
         yield Finding(
-            "error", facts.output.problem, "checkpoint and progress of one history", "see the message"
+            "error", facts.publishing.problem, "checkpoint and progress of one history", "see the message"
         )

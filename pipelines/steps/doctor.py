@@ -28,6 +28,7 @@ from pipelines.steps.probes import (
     dead_letter_facts,
     night_facts,
     output_facts,
+    publishing_facts,
     runtime_facts,
     source_table_facts,
     stream_facts,
@@ -64,12 +65,15 @@ class Probe:
         ask: Asks for it.
         builds_on: Parts without which it is not asked for: it would fail in the same way, or mislead.
         limit: How long it may take.
+        is_of_cluster: Whether it asks a cluster, and nothing of the lake: then it is asked for at once with
+            the others that do.
     """
 
     part: Part
     ask: Callable[[Pipeline], object]
     builds_on: tuple[Part, ...] = ()
     limit: timedelta = LIMIT
+    is_of_cluster: bool = False
 
 
 def probes(config: PipelineConfig) -> tuple[Probe, ...]:
@@ -79,18 +83,19 @@ def probes(config: PipelineConfig) -> tuple[Probe, ...]:
     """
     publish, asking = config.publish, LIMIT + config.kafka.connect_timeout
     is_same = publish is None or publish.bootstrap_servers in (None, config.kafka.bootstrap_servers)
-    of_cluster = () if config.kafka.has_others else (Probe("topic", topic_facts, limit=asking),)
+    topic = Probe("topic", topic_facts, limit=asking, is_of_cluster=True)
     return (
         Probe("store", probe_store),
         Probe("logs", damaged_logs),
-        *of_cluster,
-        Probe("dead_letters", dead_letter_facts, ("topic",), asking),
+        *(() if config.kafka.has_others else (topic,)),
+        Probe("dead_letters", dead_letter_facts, ("topic",), asking, is_of_cluster=True),
+        Probe("output", output_facts, ("topic",) if is_same else (), asking, is_of_cluster=True),
         Probe("streams", stream_facts),
         # Delta takes a commit that is cut off for the end of the log, or for none.
         Probe("tables", table_facts, ("logs",)),
         Probe("nights", night_facts, ("logs", "tables")),
         Probe("lateness", observed_lateness, ("logs", "tables")),
-        Probe("output", output_facts, ("topic",) if is_same else (), asking),
+        Probe("publishing", publishing_facts, ("output",), asking),
     )
 
 
@@ -128,9 +133,10 @@ def diagnose(
     store, logs, *others = probes(config)
     for probe in (store, logs):
         facts.take(probe, pipeline)
-    of_sources = facts.ask_sources(sources, pipeline)
+    of_sources = facts.ask_clusters(sources, [each for each in others if each.is_of_cluster], pipeline)
     for probe in others:
-        facts.take(probe, pipeline)
+        if not probe.is_of_cluster:
+            facts.take(probe, pipeline)
     environment = tuple(plain_endpoints(os.environ))
     checkup = run_checks(replace(facts.of(config), sources=of_sources, environment=environment))
     if names := checkup.at_least(fail_on):
@@ -190,10 +196,19 @@ class _Asked:
         damaged: set[Part] = {"logs"} if self._parts.get("logs") else set()
         return {*self.failures, *self._left_out, *damaged}
 
-    def ask_sources(
-        self, sources: Sequence[PipelineConfig], pipeline: Pipeline | None
+    def ask_clusters(
+        self, sources: Sequence[PipelineConfig], others: Sequence[Probe], pipeline: Pipeline | None
     ) -> tuple[PipelineFacts, ...]:
-        """Ask several clusters at once; one that does not answer neither hides nor holds up another."""
+        """Ask clusters at once; one that does not answer neither hides nor holds up another.
+
+        Args:
+            sources: Of several clusters, those that are asked.
+            others: What else asks a cluster, in the order in which it is taken.
+            pipeline: The pipeline; None if no session has started.
+
+        Returns:
+            What is known of each source.
+        """
         free = threading.Semaphore(_CLUSTERS_AT_ONCE)
 
         def ask(source: PipelineConfig) -> "_Asked":
@@ -202,7 +217,12 @@ class _Asked:
 
         # No pool of threads: whoever leaves one waits for all of them, also after Ctrl-C.
         answers = [_answer_to(partial(ask, source)) for source in sources]
+        answers_of_others = [_answer_to(partial(self._ask_apart, probe, pipeline)) for probe in others]
         asked = [answer.result() for answer in answers]
+        for source, own in zip(sources, asked, strict=True):
+            self._take_topic(source, own)
+        for probe, answer in zip(others, answers_of_others, strict=True):
+            self._take_answer(probe, answer.result())
         # Queries set what the session has for all, so what the lake knows of a source is asked one by one.
         return tuple(
             self._ask_lake(source, own, pipeline) for source, own in zip(sources, asked, strict=True)
@@ -221,12 +241,30 @@ class _Asked:
         _, *others = source_probes(source)
         for probe in others:
             own.take(probe, pipeline and replace(pipeline, config=source))
+        return own.of(source)
+
+    def _ask_apart(self, probe: Probe, pipeline: Pipeline | None) -> "_Asked":
+        """Ask for a part alone, whatever becomes of what it builds on."""
+        own = _Asked(self._at)
+        own.take(replace(probe, builds_on=()), pipeline)
+        return own
+
+    def _take_answer(self, probe: Probe, own: "_Asked") -> None:
+        """Take what came of a part, unless what it builds on has failed: it says the same, or misleads."""
+        if not self._lost.isdisjoint(probe.builds_on):
+            self._left_out.add(probe.part)
+            return
+        self._parts |= own._parts
+        self.failures |= own.failures
+        self._left_out |= own._left_out
+
+    def _take_topic(self, source: PipelineConfig, own: "_Asked") -> None:
+        """Take the topic of the first cluster, on which the dead-letter topic is."""
         if source.cluster is None and "topic" in own._parts:
             self._parts["topic"] = own._parts["topic"]
         elif source.cluster is None:
-            # Whatever else asks the first cluster would wait as long.
+            # Whatever else asks the first cluster finds no more.
             self._left_out.add("topic")
-        return own.of(source)
 
     def ask(self, part: Part, ask: Callable[[], object], limit: timedelta) -> None:
         """Ask for a part, and wait no longer than a limit."""

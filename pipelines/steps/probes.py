@@ -19,6 +19,7 @@ from pipelines.doctor.pipeline_facts import (
     LeaseFacts,
     NightFacts,
     OutputFacts,
+    PublishingFacts,
     RuntimeFacts,
     StreamFacts,
     TableFacts,
@@ -182,7 +183,7 @@ def _is_recent(verdict: Verdict) -> bool:
 
 
 def output_facts(pipeline: Pipeline) -> OutputFacts | None:
-    """Ask the cluster that is published to; None if nothing is published.
+    """Ask the cluster that is published to, and nothing of the lake; None if nothing is published.
 
     Raises:
         ConfigError: There is no such topic, or librdkafka refuses its settings.
@@ -200,14 +201,22 @@ def output_facts(pipeline: Pipeline) -> OutputFacts | None:
     except ConfigError as error:
         transactions = str(error)
     warnings = advice(sink, settings_of(pipeline.config).retraction, cluster_facts)
-    return OutputFacts(cluster_facts, tuple(warnings), transactions, _publishing_problem(pipeline))
+    return OutputFacts(cluster_facts, tuple(warnings), transactions)
 
 
-def _publishing_problem(pipeline: Pipeline) -> str | None:
+def publishing_facts(pipeline: Pipeline) -> PublishingFacts | None:
+    """Compare the progress of publishing with its checkpoint; None if nothing is published.
+
+    Raises:
+        ConfigError: There is no such topic.
+        InfrastructureError: The cluster does not answer.
+    """
+    if pipeline.config.publish is None:
+        return None
     try:
-        return publishing_status(pipeline).problem
+        return PublishingFacts(publishing_status(pipeline).problem)
     except SourceError as error:
-        return str(error)
+        return PublishingFacts(str(error))
 
 
 def _refusal(require: Callable[[Pipeline], object], pipeline: Pipeline) -> str | None:

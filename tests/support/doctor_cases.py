@@ -11,6 +11,7 @@ from pipelines.doctor.pipeline_facts import (
     NightFacts,
     Part,
     PipelineFacts,
+    PublishingFacts,
     RuntimeFacts,
     StreamFacts,
     TopicFacts,
@@ -483,7 +484,7 @@ CASES = [
     Case(
         "progress_agrees",
         "error",
-        replace(SOUND, output=replace(SOUND.output, problem="progress is ahead")),  # type: ignore[type-var]
+        replace(SOUND, publishing=PublishingFacts("progress is ahead")),
         "progress is ahead",
     ),
 ]

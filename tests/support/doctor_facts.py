@@ -14,6 +14,7 @@ from pipelines.doctor.pipeline_facts import (
     OutputFacts,
     Part,
     PipelineFacts,
+    PublishingFacts,
     RuntimeFacts,
     StreamFacts,
     TableFacts,
@@ -77,6 +78,7 @@ SOUND = PipelineFacts(
     nights=NightFacts((), NOW - 20 * HOUR, NOW, 5, 1_000),
     lateness=LatenessFacts(1_000, 10, HOUR),
     output=OutputFacts(ClusterFacts(3, {}, {}, {}, partitions=2, max_message_bytes=1_048_588)),
+    publishing=PublishingFacts(),
 )
 
 

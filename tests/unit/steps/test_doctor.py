@@ -73,7 +73,7 @@ class Clusters:
 
     def facts(self, asked: _Asked) -> list[Any]:
         """What is known of each."""
-        return [*asked.ask_sources(self.config.sources(), self.pipeline)]
+        return [*asked.ask_clusters(self.config.sources(), (), self.pipeline)]
 
     def topic(self, source: Pipeline) -> str:
         cluster = source.config.cluster
@@ -162,7 +162,7 @@ def test_no_more_than_eight_clusters_are_asked_at_once(monkeypatch: pytest.Monke
     ]
 
 
-def test_what_else_is_on_the_first_cluster_is_not_waited_for_if_that_does_not_answer(
+def test_what_else_is_on_the_first_cluster_says_nothing_more_if_that_does_not_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clusters, asked = Clusters(monkeypatch, None), _Asked()
@@ -175,6 +175,38 @@ def test_what_else_is_on_the_first_cluster_is_not_waited_for_if_that_does_not_an
     whole = asked.of(clusters.config)
     assert (whole.dead_letters, whole.failures) == (None, {})
     assert {"topic", "dead_letters"} <= whole.left_out
+
+
+@pytest.mark.parametrize(("settings", "together"), [((), 3), ((EU,), 4)])
+@pytest.mark.parametrize("down", ["all", "output"])
+def test_clusters_are_asked_at_once_and_the_order_of_findings_stays(
+    monkeypatch: pytest.MonkeyPatch, settings: tuple[str, ...], together: int, down: str
+) -> None:
+    """Each of source, dead-letter topic and the cluster of publish answers only while all are asked."""
+    all_asked = Barrier(together, timeout=30)
+    names = ("probe_store", "damaged_logs", "stream_facts", "table_facts", "source_table_facts")
+    for name in (*names, "night_facts", "observed_lateness", "publishing_facts"):
+        monkeypatch.setattr(doctor, name, lambda _: None)
+
+    def answer(part: str) -> Any:
+        def ask(pipeline: Pipeline) -> None:
+            all_asked.wait()
+            if down in ("all", part):
+                raise InfrastructureError(f"{part} of {pipeline.config.cluster}: no answer")
+
+        return ask
+
+    for part in ("output", "topic", "dead_letter"):
+        monkeypatch.setattr(doctor, f"{part}_facts", answer(part))
+    given = ("publish.topic=out", "publish.bootstrap_servers=other:9092", *settings)
+    config = load_config("flights", environ={}, settings=given)
+    pipeline = Pipeline(None, config, None)  # type: ignore[arg-type]
+    with pytest.raises(ChecksFailed) as found:
+        diagnose(config, lambda: pipeline, "error")
+    of_topics = ["topic of None: no answer", *(["topic of eu: no answer"] if settings else [])]
+    told = [each.found for _, each in found.value.checkup.findings() if each.found.endswith("no answer")]
+    # That the dead-letter topic is on a cluster that does not answer is no second finding.
+    assert told == [*(of_topics if down == "all" else []), "output of None: no answer"]
 
 
 def test_a_cluster_is_named_that_there_is_and_that_is_asked() -> None:
