@@ -47,6 +47,7 @@ def test_the_expectations_of_the_document_are_asked_of_each_day_and_shown(lake: 
     of_rows, of_days = map(
         json.loads, re.findall(r"^```json\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL)
     )
+    of_days["description"] = "Late by less: a < b <script>y</script>"
     write_suites(tmp_path, "flights", lake.contract)
     add(tmp_path, "rows", of_rows, lake.contract)
     add(tmp_path, "days", of_days, lake.contract)
@@ -71,6 +72,7 @@ def test_the_expectations_of_the_document_are_asked_of_each_day_and_shown(lake: 
     assert "departure_delay_mean" in shown
     assert "text-danger" in shown
     assert len(list(site.rglob("*.html"))) == 5
+    assert "Late by less: a &lt; b &lt;script&gt;y&lt;/script&gt;" in shown
     assert not re.search(r"<script|(src|href)=\"?(https?:)?//|url\(", shown)
 
     assert "200.0" in every_page_of(lake, TWO, tmp_path / "before")
