@@ -20,7 +20,7 @@ from pipelines.delta.log import newest_snapshot
 from pipelines.delta.schema_evolution import alterations, fitted_columns
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.fault_points import Point, reach
-from pipelines.spark.failures import first_line
+from pipelines.spark.failures import explain_failure, first_line
 from pipelines.spark.files import HadoopFile
 
 _LOG: Final = "_delta_log"
@@ -126,6 +126,8 @@ def _ensure(wanted: _Wanted) -> None:
     try:
         builder.execute()
     except Py4JJavaError as error:
+        if explained := explain_failure(error):
+            raise explained from None
         raise InfrastructureError(
             f"lake.root: the table {wanted.path} cannot be created:"
             f" {first_line(str(error.java_exception.toString()))}; check lake.root, and whether this user may"

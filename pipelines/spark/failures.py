@@ -6,6 +6,8 @@ from typing import Final
 from urllib.parse import unquote
 
 from pipelines.errors import InfrastructureError, OncelakeError, SourceError
+from pipelines.spark.store_outages import SECTION as OUTAGE_SECTION
+from pipelines.spark.store_outages import asked_for, store_outage
 from pipelines.spark.store_refusals import SECTION, store_refusal
 
 _LENGTH: Final = 500
@@ -118,8 +120,10 @@ def explain_stream_failure(failure: BaseException) -> OncelakeError:
         A `SourceError` if the source can no longer be trusted, else an `InfrastructureError`. In both
         cases the state is complete, and a later run continues where this one stopped.
     """
-    if damaged := damaged_log_in(failure) or _damaged_state_in(failure) or damaged_data_in(failure):
-        return damaged
+    # First: of a file that could not be fetched, Spark and Parquet may say that it cannot be read.
+    of_lake = _outage_in, damaged_log_in, _damaged_state_in, damaged_data_in
+    if explained := next(filter(None, (explain(failure) for explain in of_lake)), None):
+        return explained
     whole = "\n".join(texts(failure))
     for pattern, meaning in _UNTRUSTED.items():
         if match := re.search(pattern, whole):
@@ -148,13 +152,27 @@ def explain_stream_failure(failure: BaseException) -> OncelakeError:
 
 def explain_failure(failure: BaseException) -> OncelakeError | None:
     """Return what a failure of Spark, or of its JVM, means if the cause is in the lake; None if it is not."""
-    if damaged := damaged_log_in(failure) or damaged_data_in(failure) or lost_data_in(failure):
-        return damaged
+    of_lake = _outage_in, damaged_log_in, damaged_data_in, lost_data_in
+    if explained := next(filter(None, (explain(failure) for explain in of_lake)), None):
+        return explained
     if refusal := store_refusal("\n".join(texts(failure))):
         return InfrastructureError(
             f"{refusal}. Then start the job again. {SECTION}. The store says: {cause(failure)}"
         )
     return None
+
+
+def _outage_in(failure: BaseException) -> InfrastructureError | None:
+    """Return what to do if the object store of the lake does not answer; None if it does."""
+    whole = "\n".join(texts(failure))
+    outage, where = store_outage(whole), asked_for(whole)
+    if outage is None:
+        return None
+    return InfrastructureError(
+        f"{where or 'lake.root'}: {outage}. Start the job again once the store answers: a stream continues"
+        f" where it stopped, a batch job changes nothing, or completes what it has begun. {OUTAGE_SECTION}."
+        f" The store says: {cause(failure)}"
+    )
 
 
 def damaged_log_in(failure: BaseException) -> SourceError | None:

@@ -19,6 +19,8 @@ from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.spark.failures import cause, first_line
 from pipelines.spark.files import HadoopFile
 from pipelines.spark.pipeline import Pipeline
+from pipelines.spark.store_outages import SECTION as OUTAGE_SECTION
+from pipelines.spark.store_outages import store_outage
 from pipelines.spark.store_refusals import SECTION, may_pass, store_refusal
 
 _S3: Final = ("s3", "s3a", "s3n")
@@ -96,7 +98,8 @@ def check_put_if_absent(pipeline: Pipeline) -> None:
     Raises:
         ConfigError: It is written over; or Delta's log store cannot be loaded, or is not for this store; or
             the store refuses the credentials of the job.
-        InfrastructureError: There are no credentials, and a service that gives them may not answer.
+        InfrastructureError: The store does not answer; or there are no credentials, and a service that gives
+            them may not answer.
     """
     config = pipeline.config
     try:
@@ -125,8 +128,18 @@ def check_put_if_absent(pipeline: Pipeline) -> None:
                 f"lake.root: {config.root}: {cause(error)}. Move the lake to such a file system, or to an"
                 " object store"
             ) from None
+        if outage := store_outage(str(error)):
+            # Whatever else the job asks of the store would take as long.
+            raise _outage(config.root, outage, error) from None
         _require_store_login(pipeline.spark, config.root)
         _log.warning("%s: put if absent was not tested: %s", config.root, cause(error))
+
+
+def _outage(root: str, outage: str, error: Exception) -> InfrastructureError:
+    return InfrastructureError(
+        f"lake.root: {root}: {outage}. No table was changed. Start the job again once the store answers."
+        f" {OUTAGE_SECTION}. The store says: {cause(error)}"
+    )
 
 
 def _require_store_login(spark: SparkSession, root: str) -> None:
@@ -185,6 +198,8 @@ def probe_store(pipeline: Pipeline) -> StoreProbe:
             HadoopFile(spark, folder).delete_folder()
         return StoreProbe(takes_over, not HadoopFile(spark, folder).exists(), timedelta(milliseconds=skew))
     except (Py4JJavaError, UnsupportedOperationException) as error:
+        if outage := store_outage(str(error)):
+            raise _outage(pipeline.config.root, outage, error) from None
         why = error.java_exception.toString() if isinstance(error, Py4JJavaError) else error
         why = store_refusal(str(error)) or why
         raise InfrastructureError(

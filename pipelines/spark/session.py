@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from pipelines.runtime.own_jar import PLUGIN, RACK_VARIABLE, spark_jars
 from pipelines.spark.launch import launch
 from pipelines.spark.log_store import is_on_s3, local_log_store, require_log_store
 from pipelines.spark.state_store import PROVIDER, SPARKS_OWN
+from pipelines.spark.store_outages import store_limits
 
 _END_WITHIN_S: Final = 180
 
@@ -142,7 +143,7 @@ def spark_session(config: PipelineConfig, job: str, *, verbose: bool = False) ->
         **({} if submitted else {**_ALONE, "spark.master": _master(config)}),
         **(_IN_ONE_JVM if not submitted and _is_in_one_jvm(config) else {}),
         **SETTINGS,
-        **local_log_store(given),
+        **_of_store(config, given),
         "spark.sql.shuffle.partitions": str(config.speed.state_partitions),
         **config.spark.conf,
         **({} if submitted else _class_path(config)),
@@ -203,6 +204,11 @@ def _known(found: JavaClass) -> _KnownClass:
 
 def _master(config: PipelineConfig) -> str:
     return config.spark.master or "local[*]"
+
+
+def _of_store(config: PipelineConfig, given: Mapping[str, str]) -> dict[str, str]:
+    """Return settings of the lake's store, unless they are given."""
+    return {**local_log_store(given), **(store_limits(given) if is_on_s3(config.root) else {})}
 
 
 def _is_in_one_jvm(config: PipelineConfig) -> bool:

@@ -35,13 +35,18 @@ _OF_SERVICE: Final = re.compile(
 SECTION: Final = "See docs/runbook.md, 'The object store refuses the job'"
 
 
+def is_of_s3(text: str) -> bool:
+    """Return whether the text of a failure names Hadoop's client of S3, or Amazon's below it."""
+    return bool(_OF_S3.search(text))
+
+
 def store_refusal(text: str) -> str | None:
     """Return what it means that S3 refuses a client, by the text of a failure; None if it does not.
 
     Args:
         text: Names the exceptions of Hadoop's client, with the code of S3 if there is one.
     """
-    if not _OF_S3.search(text):
+    if not is_of_s3(text):
         return None
     meaning = next((meaning for pattern, meaning in _REFUSED.items() if re.search(pattern, text)), None)
     return meaning and f"the object store refuses the request: {meaning}"

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.streams import Query
 from pipelines.spark.checkpoints import replace_file
-from pipelines.spark.failures import first_line
+from pipelines.spark.failures import cause
 from pipelines.spark.files import HadoopFile
 
 KEPT: Final = 60
@@ -265,7 +265,7 @@ def read_refusal(spark: SparkSession, checkpoint: str, last: StreamProgress | No
         text = HadoopFile(spark, _refusal_path(checkpoint)).text()
         refusal = refusal_in(text) if text else None
     except (Py4JError, ValidationError) as error:
-        _log.warning("%s cannot be read: %s", _refusal_path(checkpoint), first_line(str(error)))
+        _log.warning("%s cannot be read: %s", _refusal_path(checkpoint), cause(error))
         return None
     return refusal if refusal and refusal.last_written_at == (last.written_at if last else None) else None
 
@@ -299,7 +299,7 @@ def read_progress(spark: SparkSession, checkpoint: str) -> StreamProgress | None
         return progress_in(text) if text else None
     except Py4JError as error:
         # Some file systems have none for a moment while it is replaced.
-        _log.warning("%s cannot be read: %s", progress_path(checkpoint), first_line(str(error)))
+        _log.warning("%s cannot be read: %s", progress_path(checkpoint), cause(error))
         return None
     except ValidationError as error:
         _log.warning("%s cannot be read, and is passed over: %s", progress_path(checkpoint), error)

@@ -19,7 +19,7 @@ from pipelines.doctor.findings import FailOn
 from pipelines.doctor.lateness import observed_lateness
 from pipelines.doctor.pipeline_facts import Failure, Part, PipelineFacts
 from pipelines.errors import AuditFailed, OncelakeError
-from pipelines.spark.failures import cause
+from pipelines.spark.failures import cause, explain_failure
 from pipelines.spark.log_store import probe_store
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.plain_endpoints import plain_endpoints
@@ -276,7 +276,9 @@ class _Asked:
         except OncelakeError as error:
             self.failures[part] = Failure(str(error))
         except (PySparkException, Py4JError) as error:
-            self.failures[part] = Failure(f"{part.replace('_', ' ')}: {cause(error)}", is_ours=False)
+            explained = explain_failure(error)
+            words = str(explained or f"{part.replace('_', ' ')}: {cause(error)}")
+            self.failures[part] = Failure(words, is_ours=explained is not None)
 
     def of(self, config: PipelineConfig) -> PipelineFacts:
         """Return all that is known."""

@@ -30,6 +30,7 @@ from pipelines.lag.stage_facts import StageFacts
 from pipelines.racks.resolver import ATTRIBUTE, VARIABLE
 from pipelines.spark.log_store import local_log_store
 from pipelines.spark.session import SETTINGS
+from pipelines.spark.store_outages import LIMITS
 from pipelines.steps.lag import StageLag
 from pipelines.supervision.supervisor import Supervisor
 from tests.support.click_groups import commands_in
@@ -108,7 +109,7 @@ def spark_defaults() -> dict[str, str]:
 
 
 def test_whoever_starts_a_session_gets_the_settings_of_the_jobs() -> None:
-    assert {**SETTINGS, **local_log_store({})}.items() <= spark_defaults().items()
+    assert {**SETTINGS, **local_log_store({}), **LIMITS}.items() <= spark_defaults().items()
 
 
 @pytest.mark.parametrize("path", KUBERNETES, ids=lambda path: path.name)
