@@ -12,6 +12,7 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from werkzeug.serving import make_server
 
 from tests.support.s3_login import Door, Environ, Keys
+from tests.support.s3_outage import Outage
 
 BUCKET: Final = "lake"
 _KEYS: Final = Keys("double", "double")
@@ -76,17 +77,20 @@ class Store:
 
 
 @contextmanager
-def s3_double(door: Door | None = None) -> Iterator[Store]:
+def s3_double(door: Door | None = None, outage: Outage | None = None) -> Iterator[Store]:
     """Runs a double with an empty bucket, in a thread of this process.
 
     Args:
         door: Lets in who may, besides the double's own client; everybody may if there is none.
+        outage: Decides which requests get no answer, or another one; none if there is none.
     """
     store = Store()
     application = _atomic(store)
     if door:
         door.valid.add(_KEYS)
         application = door.before(application)
+    if outage:
+        application = outage.before(application)
     server = make_server("127.0.0.1", 0, application, threaded=True)
     store.url = f"http://127.0.0.1:{server.port}"
     thread = threading.Thread(target=server.serve_forever)
@@ -96,6 +100,8 @@ def s3_double(door: Door | None = None) -> Iterator[Store]:
         store.client("s3").create_bucket(Bucket=BUCKET)
         yield store
     finally:
+        if outage:
+            outage.end()
         server.shutdown()
         thread.join()
         server.server_close()
