@@ -13,7 +13,7 @@ from pipelines.runtime.jars import ensure_jars
 from tests.support.command_process import CommandProcess, command_process
 from tests.support.kafka import MakeTopic
 from tests.support.s3 import Store, s3_double
-from tests.support.s3_outage import Outage, first_of_each
+from tests.support.s3_outage import Outage, first_of_each, from_one_on
 from tests.support.s3_site import HOURS, HOURS_OF_DAY, NIGHT, Site, new_site, settings_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.thorough, pytest.mark.integration, pytest.mark.timeout(300)]
@@ -22,6 +22,8 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 S3A: Final = "spark.conf.spark.hadoop.fs.s3a"
 # Each request is sent three times, within seconds. The last test looks at the settings that jobs have.
 TRIES: Final = 3
+# Of a run that has lost its store: each costs the time of all tries.
+MOST_REQUESTS: Final = 8
 BRIEF_TRIES: Final = (
     f"{S3A}.connection.timeout=1s",
     f"{S3A}.connection.request.timeout=1s",
@@ -153,9 +155,10 @@ def test_streams_survive_a_short_outage_and_go_on_exactly_after_a_long_one(
 
 def test_a_night_decides_nothing_in_an_outage_and_certifies_after_it(site: Site, outage: Outage) -> None:
     site.well("ingest_stream", "--once")
-    outage.begin("busy", those(r"^PUT .*/lake/batch/weather/.*\.parquet$"))
+    # Neither can it record how it ended, nor return its lease.
+    outage.begin("busy", from_one_on(r"^PUT .*/lake/batch/weather/.*\.parquet$"))
     assert "fewer requests" in given_up(site, *NIGHT)
-    assert len(outage.kept) == TRIES
+    assert len(outage.kept) <= MOST_REQUESTS * TRIES
     outage.end()
     assert site.rows("batch") == 0
     night = site.well(*NIGHT)

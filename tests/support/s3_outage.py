@@ -1,5 +1,6 @@
 """What stands before the double of S3 and keeps requests from it, as an outage of a store does."""
 
+import re
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -69,6 +70,18 @@ class Outage:
                 return None
             self.kept.append(request)
             return self._kind
+
+
+def from_one_on(pattern: str) -> Callable[[str], bool]:
+    """Says of requests whether they come since one in which a pattern is found."""
+    begun = threading.Event()
+
+    def is_after(request: str) -> bool:
+        if re.search(pattern, request):
+            begun.set()
+        return begun.is_set()
+
+    return is_after
 
 
 def first_of_each() -> Callable[[str], bool]:
