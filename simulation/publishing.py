@@ -233,7 +233,7 @@ Publish = Callable[[int, ModelRows, SlotTask], SlotResult]
 
 
 def new_producer(world: "PublishingWorld", connection: ModelConnection, slot: int) -> SlotProducer:
-    """Return a producer of its own for each task, as `pipelines.publishing.slots.Connection.take`."""
+    """Return a producer for each task, as `pipelines.publishing.slot_connections.Connection.take`."""
     timeout_s = connection.transaction_timeout_ms / 1000
     return ModelProducer(world.cluster, f"{connection.name}-{slot}", timeout_s)
 

@@ -21,6 +21,7 @@ KAFKA: Final = "org.apache.kafka.common.errors"
 LOGIN, RIGHTS = "The cluster refuses the login", "Rights on the cluster"
 FOREIGN, DATA_FILE = "A foreign checkpoint", "A data file is damaged"
 STORE, FAILED = "The object store refuses the job", "A stream has failed"
+OUTAGE: Final = "The object store does not answer"
 
 # What Spark, or what it calls, says while a stream runs.
 OF_STREAMS: Final = {
@@ -55,6 +56,10 @@ REFUSALS: Final = (
     "awssdk: AccessDenied",
     "awssdk.S3Exception: Forbidden (Service: S3, Status Code: 403)",
 )
+OUTAGES: Final = (
+    "fs.s3a.AWSServiceThrottledException: open s3a://lake/x: SlowDown",
+    "fs.s3a: java.net.SocketTimeoutException: Read timed out",
+)
 LOST: Final = f"[FAILED_READ_FILE.FILE_NOT_EXIST] while reading file {DATA}. File does not exist."
 
 
@@ -64,6 +69,8 @@ def told() -> Iterator[tuple[int, str, str]]:
         *((explain_stream_failure(RuntimeError(text)), entry) for text, entry in OF_STREAMS.items()),
         *((explain_stream_failure(RuntimeError(text)), STORE) for text in REFUSALS),
         *((explain_failure(RuntimeError(text)), STORE) for text in REFUSALS),
+        *((explain_stream_failure(RuntimeError(text)), OUTAGE) for text in OUTAGES),
+        *((explain_failure(RuntimeError(text)), OUTAGE) for text in OUTAGES),
         (explain_failure(RuntimeError(LOST)), DATA_FILE),
         (damaged_commit("/lake/bronze/flights"), "A commit is damaged"),
     ]

@@ -184,9 +184,14 @@ def test_clusters_are_asked_at_once_and_the_order_of_findings_stays(
 ) -> None:
     """Each of source, dead-letter topic and the cluster of publish answers only while all are asked."""
     all_asked = Barrier(together, timeout=30)
-    names = ("probe_store", "damaged_logs", "stream_facts", "table_facts", "source_table_facts")
-    for name in (*names, "night_facts", "observed_lateness", "publishing_facts"):
-        monkeypatch.setattr(doctor, name, lambda _: None)
+    monkeypatch.setattr(doctor, "probe_store", lambda _: None)
+    monkeypatch.setattr(doctor, "damaged_logs", lambda _: None)
+    monkeypatch.setattr(doctor, "stream_facts", lambda _: None)
+    monkeypatch.setattr(doctor, "table_facts", lambda _: None)
+    monkeypatch.setattr(doctor, "source_table_facts", lambda _: None)
+    monkeypatch.setattr(doctor, "night_facts", lambda _: None)
+    monkeypatch.setattr(doctor, "observed_lateness", lambda _: None)
+    monkeypatch.setattr(doctor, "publishing_facts", lambda _: None)
 
     def answer(part: str) -> Any:
         def ask(pipeline: Pipeline) -> None:
@@ -196,8 +201,9 @@ def test_clusters_are_asked_at_once_and_the_order_of_findings_stays(
 
         return ask
 
-    for part in ("output", "topic", "dead_letter"):
-        monkeypatch.setattr(doctor, f"{part}_facts", answer(part))
+    monkeypatch.setattr(doctor, "output_facts", answer("output"))
+    monkeypatch.setattr(doctor, "topic_facts", answer("topic"))
+    monkeypatch.setattr(doctor, "dead_letter_facts", answer("dead_letter"))
     given = ("publish.topic=out", "publish.bootstrap_servers=other:9092", *settings)
     config = load_config("flights", environ={}, settings=given)
     pipeline = Pipeline(None, config, None)  # type: ignore[arg-type]
