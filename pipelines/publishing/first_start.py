@@ -18,13 +18,15 @@ _NONE: Final = "-"
 def note_first_start(pipeline: Pipeline) -> None:
     """Note beside the checkpoint what is certified now, if the stream was not started before.
 
-    What is noted there of a stream that had a query is about one that has ended.
+    What is noted there of another query is about a stream that has ended. An earlier release notes nothing;
+    where its stream has planned nothing either, this start is the first.
 
     Args:
         pipeline: The pipeline; this run has its slots.
     """
     files = query_files(pipeline.spark, pipeline.checkpoint("publish"))
-    if files.query is None and first_start_of(pipeline, files) is None:
+    has_planned = files.next_batch > 0 or files.in_flight is not None
+    if not has_planned and first_start_of(pipeline, files) is None:
         _note(pipeline, files, Settled().since(history(pipeline)) or Settled(), _NONE)
 
 

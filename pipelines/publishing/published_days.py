@@ -75,13 +75,15 @@ def _require_followed(pipeline: Pipeline, settled: Settled) -> None:
 def settled_so_far(pipeline: Pipeline) -> Settled | None:
     """Return the days that publishing has settled, and sent; None if no stream publishes the pipeline.
 
-    Before its first micro-batch is done, these are the days that were certified when it was started first.
+    Before its first micro-batch is planned, these are the days that were certified when it was started first.
+    While that is under way there are none: it sends what days that were sent as a whole have lost or got.
     """
     files = query_files(pipeline.spark, pipeline.checkpoint("publish"))
     begun = None if files.next_batch else first_start_of(pipeline, files)
     if begun is not None:
         _require_followed(pipeline, begun)
-        return begun
+        if files.in_flight is None:
+            return begun
     return None if files.query is None else settled_before(pipeline, files.query, files.next_batch)
 
 

@@ -31,7 +31,8 @@ class UnsentDays:
     Attributes:
         never: No earlier checkpoint has published them to the topic either.
         partly: An earlier checkpoint has published to the topic, and stopped before they were certified or
-            rebuilt: the topic may have some of their events, or those of an earlier build.
+            rebuilt, or perhaps in its first micro-batch, which had to send them: the topic may have some of
+            their events, or those of an earlier build.
     """
 
     never: tuple[date, ...] = ()
@@ -50,8 +51,9 @@ class SettledBy:
     Attributes:
         last: The newest version of the batch table that the topic followed by it; -1 if that is not known.
         days: Whether it has sent each day that it has settled. Of those that it left when it began, and of
-            those that it sent to another topic, it has sent nothing but what was changed later. None for
-            what an earlier release has settled, which kept no topics.
+            those that it sent to another topic, it has sent nothing but what was changed later. None where
+            nobody knows: for what an earlier release has settled, which kept no topics, and for the first
+            micro-batch of a query that has settled nothing since.
     """
 
     last: int
@@ -141,6 +143,7 @@ def _settled_by(pipeline: Pipeline, rows: DataFrame, topic_id: str) -> list[Sett
         F.min_by("topic_id", "batch").alias("topic"),
         F.max(F.when(is_here, F.struct("batch_version", "batch_commit"))).alias("last"),
         F.bool_or(is_here | F.isnull("topic_id")).alias("is_here"),
+        F.max("batch").alias("newest"),
     )
     found = defaultdict[str, list[dict[str, Any]]](list)
     for row in small_rows(by_day):
@@ -150,7 +153,7 @@ def _settled_by(pipeline: Pipeline, rows: DataFrame, topic_id: str) -> list[Sett
     return [
         SettledBy(
             -1 if builds[query] in gone else builds[query][0],
-            {row["day"]: _is_sent(row, topic_id) for row in days},
+            _sent_by(days, topic_id),
         )
         for query, days in found.items()
         if any(row["is_here"] for row in days)
@@ -163,10 +166,21 @@ def _newest_build(days: Iterable[Mapping[str, Any]]) -> tuple[int, str | None]:
     return max(builds, key=lambda build: build[0], default=(-1, None))
 
 
-def _is_sent(row: Mapping[str, Any], topic_id: str) -> bool | None:
+def _sent_by(days: Iterable[Mapping[str, Any]], topic_id: str) -> dict[date, bool | None]:
+    """Return whether a query has sent each day that it has settled, see `SettledBy`.
+
+    A micro-batch is known to be done once a later one has begun. Of one that is not, progress tells if it is
+    not the first (`pipelines.steps.publish_reset`): before that is done, it does not name the query.
+    """
+    days = list(days)
+    has_gone_on = any(row["newest"] for row in days)
+    return {row["day"]: _is_sent(row, topic_id, has_gone_on=has_gone_on) for row in days}
+
+
+def _is_sent(row: Mapping[str, Any], topic_id: str, *, has_gone_on: bool) -> bool | None:
     if row["is_left"] or row["topic"] not in (None, topic_id):
         return False
-    return None if row["topic"] is None else True
+    return True if row["topic"] is not None and has_gone_on else None
 
 
 def how_to_send(config: PipelineConfig, left: UnsentDays) -> list[str]:
@@ -179,8 +193,9 @@ def how_to_send(config: PipelineConfig, left: UnsentDays) -> list[str]:
         )
     if left.partly:
         lines.append(
-            f"{_certified(left.partly)} may be on the topic only in part: they were certified or rebuilt"
-            " after an earlier checkpoint had stopped to publish, and before this one began. To send them:"
+            f"{_certified(left.partly)} may be on the topic only in part: before this checkpoint began, they"
+            " were certified or rebuilt after an earlier one had stopped to publish, or were due with its"
+            " first micro-batch, which may not have been sent. To send them:"
             f" {_commands(config, left.partly)}"
         )
     return lines

@@ -399,7 +399,8 @@ def _without_it(path: str) -> str:
     if path.endswith(".note.json"):
         return (
             "move this file away, and its .crc: the next start writes another one, and does not compare"
-            " the topic's number of partitions and the place of the progress with those of before"
+            " the topic's number of partitions and the place of the progress with those of before. Before the"
+            " first micro-batch is planned, it counts as the first start"
         )
     beginning = f"move {folder} aside and start publishing from the beginning"
     if batch is None:

@@ -252,9 +252,10 @@ class _Day:
         return self.verdicts[day].rows
 
     def _settled_here(self) -> Settled | None:
-        """Return what the stream has settled; None if none publishes to this topic."""
-        note = query_files(self.pipeline.spark, self.pipeline.checkpoint("publish")).note
-        return settled_so_far(self.pipeline) if note.get("topic_id", self.topic_id) == self.topic_id else None
+        """Return what the stream has settled; None if none publishes to this topic, or has done so yet."""
+        files = query_files(self.pipeline.spark, self.pipeline.checkpoint("publish"))
+        is_here = files.note.get("topic_id", self.topic_id) == self.topic_id
+        return settled_so_far(self.pipeline) if files.next_batch and is_here else None
 
     def _begin(self, sink: TransactionalSink, run_lease: Lease, partitions: int) -> Begun:
         """Return what is gone on with, or record that the day is begun: whoever is next has to know it."""

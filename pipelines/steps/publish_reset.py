@@ -168,7 +168,10 @@ def _require_same_partitions(sink: TransactionalSink, files: QueryFiles, ours: S
 
 
 def _forget_unfinished(pipeline: Pipeline, marks: ProgressBySlot) -> None:
-    """Forget what a checkpoint that was moved aside has settled by a micro-batch that was not published."""
+    """Forget what a checkpoint that was moved aside has settled by a micro-batch that was not published.
+
+    The first micro-batch has no progress of its own before it is done (`pipelines.publishing.unsent_days`).
+    """
     done: dict[str, int] = {}
     for mark in current_marks(marks).values():
         done[mark.source] = min(done.get(mark.source, mark.next_batch), mark.next_batch)

@@ -26,12 +26,10 @@ from pipelines.lineage.searches import OfKey
 from pipelines.publishing.cluster import asking, read_slot_progress
 from pipelines.publishing.published_days import waiting
 from pipelines.publishing.settings import sink_of
-from pipelines.publishing.unsent_days import UnsentDays
 from pipelines.retention.upkeep_run import KeptFiles
 from pipelines.spark.session import forget_tables
 from pipelines.steps.forget import forget_and_rebuild
 from pipelines.steps.maintain import maintain
-from pipelines.steps.publish import publishing_status
 from pipelines.steps.publish_days import publish_days
 from pipelines.steps.publish_reset import reset_publishing
 from tests.support.accidents import dying
@@ -414,41 +412,6 @@ def test_publishing_begins_with_the_days_that_are_not_certified(make: Callable[.
     assert rows == 2
     assert "publish_stream" not in lines
     assert told(lake) == Counter([(2, None), (3, "added"), (2, "changed"), (4, "added")])
-
-
-def test_days_certified_between_the_first_start_and_the_first_micro_batch_are_sent(
-    make: Callable[..., Lake],
-) -> None:
-    lake = make()
-    lake.ingest([on(1, 1), on(2, 2), on(2, 3), on(3, 4)])
-    stream(lake)
-    night(lake, ONE)
-    with armed(Point.FIRST_START_NOTED, dying(FAULT)), pytest.raises(RuntimeError, match=str(FAULT)):
-        send(lake)
-    # Of what was certified before only changes are sent, which were made since.
-    lake.ingest([on(1, 5, sent=LATER)])
-    night(lake, ONE, TWO)
-    with pytest.raises(InfrastructureError, match="has not sent the changes of 2013-01-01 yet"):
-        whole_day(lake)
-    assert told(lake) == Counter()
-    # Nor does it matter what dies, or is certified, before the first micro-batch is done.
-    with armed(Point.BATCH_SETTLED, dying(FAULT)), pytest.raises(InfrastructureError):
-        send(lake)
-    night(lake, THREE)
-    send(lake)
-    sent = Counter([(2, "added"), (3, "added"), (5, "added"), (4, None)])
-    assert told(lake) == sent
-    assert publishing_status(lake.pipeline).unsent == UnsentDays(never=(ONE,))
-    assert whole_day(lake) == 2
-    is_what_readers_find(lake)
-    # A stream that begins anew is started for the first time then.
-    checkpoint = Path(lake.config.checkpoint("publish"))
-    checkpoint.rename(checkpoint.with_name("aside"))
-    reset_publishing(lake.pipeline, "beginning", None)
-    lake.enter([on(4, 6)])
-    night(lake, date(2013, 1, 4))
-    send(lake)
-    assert told(lake) == sent + Counter([(1, "day"), (5, "day")])
 
 
 def forget_carrier(lake: Lake, carrier: str) -> None:
