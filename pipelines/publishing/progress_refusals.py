@@ -80,13 +80,16 @@ def _refuse_other_place(sink: TransactionalSink, files: QueryFiles) -> None:
         )
 
 
-def refuse_other_partitions(sink: TransactionalSink, known: int | None, partitions: int) -> None:
+def refuse_other_partitions(
+    sink: TransactionalSink, known: int | None, partitions: int, accept: str = "add --accept-partitions"
+) -> None:
     """Make sure that a topic has the partitions that it had, where no checkpoint of a stream says so.
 
     Args:
         sink: Whose topic.
         known: How many it had when it was published to; None if nobody knows.
         partitions: How many it has.
+        accept: How others are accepted.
 
     Raises:
         SourceError: It has others.
@@ -96,7 +99,7 @@ def refuse_other_partitions(sink: TransactionalSink, known: int | None, partitio
             f"{sink.name}: topic '{sink.topic}': found {partitions} partitions, expected the {known} that it"
             f" had when it was published to. {KEYS_MOVE} Nothing was sent or reset. Publish to a new topic,"
             " made with all of its partitions (publish.topic); or, if consumers can do with both records of a"
-            " key, add --accept-partitions"
+            f" key, {accept}"
         )
 
 

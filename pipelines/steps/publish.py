@@ -23,6 +23,7 @@ from pipelines.ledger.ops_tables import CERTIFICATIONS, PUBLISHED_DAYS
 from pipelines.publishing.cluster import (
     asking,
     end_transactions,
+    known_partitions,
     read_slot_progress,
     topic_id,
 )
@@ -39,7 +40,8 @@ from pipelines.publishing.first_start import note_first_start
 from pipelines.publishing.kafka_records import messages
 from pipelines.publishing.micro_batch import BatchMaker, OutgoingBatch, SettledThrough, stream
 from pipelines.publishing.progress_check import partitions_of, publisher, reconcile_with_checkpoint
-from pipelines.publishing.publications import publications, unfinished
+from pipelines.publishing.progress_refusals import refuse_other_partitions
+from pipelines.publishing.publications import last_partitions, publications, unfinished
 from pipelines.publishing.published_days import (
     forget_unknown,
     require_settled_kept,
@@ -90,7 +92,8 @@ def publish(pipeline: Pipeline, *, once: bool) -> PublishedStream:
     Raises:
         ConfigError: Nothing is said of publishing, there is no such topic, or it has fewer partitions than
             there are slots and the stream has not begun.
-        SourceError: What the cluster knows of progress does not go with the checkpoint.
+        SourceError: What the cluster knows of progress does not go with the checkpoint, or the topic has
+            other partitions than it had.
         InfrastructureError: The cluster or the lake does not answer, or the query failed.
     """
     config = pipeline.config
@@ -99,6 +102,7 @@ def publish(pipeline: Pipeline, *, once: bool) -> PublishedStream:
         _log.warning("%s", warning)
     if "slots_over_partitions" not in config.accept_risks and not _has_begun(pipeline):
         refuse_idle_slots(sink_of(config), diagnosis.facts)
+    _require_partitions_of_whole_days(pipeline)
     _ensure_sources(pipeline)
     avro = values_of(pipeline)
     sink = writing_sink(config, pipeline.contract, avro)
@@ -132,6 +136,23 @@ def _has_begun(pipeline: Pipeline) -> bool:
     sink = sink_of(pipeline.config)
     with asking(sink) as cluster:
         return bool(read_slot_progress(cluster, sink))
+
+
+def _require_partitions_of_whole_days(pipeline: Pipeline) -> None:
+    """Make sure that the topic has the partitions that it had for whole days, before it is corrected first.
+
+    From then on the note beside the checkpoint says how many it had.
+    """
+    if query_files(pipeline.spark, pipeline.checkpoint("publish")).query is not None:
+        return
+    sink = sink_of(pipeline.config)
+    with asking(sink) as cluster:
+        topic, partitions = topic_id(cluster, sink.topic), known_partitions(cluster, sink.topic)
+        marks = read_slot_progress(cluster, sink).values()
+    # `publish reset` writes how many it has, and a start that finds no progress does not.
+    if not any((mark.topic_id, mark.partitions) == (topic, partitions) for mark in marks):
+        accept = sink.command("publish reset", "--to beginning --accept-partitions")
+        refuse_other_partitions(sink, last_partitions(pipeline, topic), partitions, f"run: {accept}")
 
 
 def _ensure_sources(pipeline: Pipeline) -> None:

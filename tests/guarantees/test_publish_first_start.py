@@ -8,10 +8,11 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import days_of
-from pipelines.errors import ConfigError, InfrastructureError
+from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.fault_points import Point, armed
 from pipelines.publishing.unsent_days import UnsentDays
 from pipelines.steps.publish import publishing_status
@@ -166,3 +167,28 @@ def test_a_stream_without_a_note_is_started_first_when_one_is_written(make: Call
     send(lake)
     assert told(lake) == Counter([(2, "added")])
     assert unsent(lake) == UnsentDays(never=(ONE,))
+
+
+@pytest.mark.thorough
+def test_a_first_start_notices_partitions_that_the_topic_got_since_a_day_was_sent(
+    make: Callable[..., Lake], admin: AdminClient
+) -> None:
+    lake = make()
+    assert lake.config.publish
+    topic = lake.config.publish.topic
+    lake.ingest([on(1, 1)])
+    stream(lake)
+    night(lake, ONE)
+    die_before_the_first_micro_batch(lake)
+    whole_day(lake)
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(30)
+    refused = "found 3 partitions, expected the 2 that it had .* reset .*--to beginning --accept-partitions"
+    for _ in range(2):
+        with pytest.raises(SourceError, match=refused) as no:
+            send(lake)
+        assert no.value.exit_code == 4
+    reset_publishing(lake.pipeline, "beginning", None, accept_partitions=True)
+    # Whoever has accepted it need not do so again.
+    for _ in range(2):
+        die_before_the_first_micro_batch(lake)
+    send(lake)
