@@ -290,6 +290,29 @@ def first_start(state: IngestState) -> Continuation:
     return Continuation(state.topic.name, dict.fromkeys(sorted(bounds)), {}, bounds)
 
 
+def first_start_at_latest(state: IngestState, noted: Mapping[int, int]) -> Continuation:
+    """Return where ingest begins with an empty bronze: behind what the topic held when it was first started.
+
+    What came since is read, however many starts have died before the checkpoint knew where to begin.
+
+    Args:
+        state: What is known of ingest.
+        noted: Where the partitions ended at the first start; empty if this is the first.
+
+    Raises:
+        InfrastructureError: The cluster does not answer.
+    """
+    if not noted:
+        ends = {number: offsets.end for number, offsets in sorted(state.readable().items())}
+        return Continuation(state.topic.name, ends, {})
+    bounds = state.bounds()
+    # A partition that was added since had nothing to skip.
+    starts = {number: max(noted.get(number, 0), held.start) for number, held in sorted(bounds.items())}
+    unread = {number: range(noted.get(number, 0), at) for number, at in starts.items()}
+    deleted = {number: offsets for number, offsets in unread.items() if offsets}
+    return Continuation(state.topic.name, starts, deleted, {number: bounds[number] for number in deleted})
+
+
 def continuation(state: IngestState) -> Continuation:
     """Return where ingest goes on after the last record of each partition in bronze.
 

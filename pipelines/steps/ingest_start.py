@@ -21,6 +21,7 @@ from pipelines.kafka.ingest_position import (
     checkpoint_mismatch,
     continuation,
     first_start,
+    first_start_at_latest,
     start_mismatch,
 )
 from pipelines.kafka.ingest_state import IngestState
@@ -64,7 +65,7 @@ def prepare_start(lake: IngestLake, files: QueryFiles) -> Continuation | None:
         files: What the checkpoint says, which matches bronze by what both have noted.
 
     Returns:
-        Where a query begins that has planned nothing yet; None if checkpoint or settings say it.
+        Where a query begins that has planned nothing yet; None if the checkpoint says it.
 
     Raises:
         ConfigError: A first start would skip what the topic holds.
@@ -81,11 +82,11 @@ def prepare_start(lake: IngestLake, files: QueryFiles) -> Continuation | None:
     if not is_begun and BEGIN not in files.note and last:
         require_fit(lake.config, "ingest", _copied(lake.config.table("bronze"), files))
     require_same_log(lake, last)
-    start = _start(lake, files, is_first=not is_begun)
-    begun = start.begun if start and not is_begun else {}
     noted = beginning_in(files.note, files.path)
+    start = _start(lake, files, noted, is_first=not is_begun)
+    begun = start.begun if start and not is_begun else {}
     _remember_losses(lake, noted, begun)
-    beginning = _kept_beginning(noted, start)
+    beginning = _kept_beginning(noted, start, is_at_latest=_is_at_latest(lake, files))
     if start and not is_begun:
         beginning = _note_incomplete_days(lake, start, beginning)
     lake.note_tables(files, beginning)
@@ -127,9 +128,7 @@ def _refuse_latest(lake: IngestLake, files: QueryFiles) -> None:
         ConfigError: It would.
     """
     config = lake.config
-    if config.kafka.starting_offsets != "latest" or "starting_offsets_latest" in config.accept_risks:
-        return
-    if BEGIN in files.note:
+    if not _is_at_latest(lake, files) or "starting_offsets_latest" in config.accept_risks:
         return
     raise ConfigError(
         f"{config.kafka.setting('starting_offsets')}:"
@@ -137,12 +136,18 @@ def _refuse_latest(lake: IngestLake, files: QueryFiles) -> None:
     )
 
 
-def _start(lake: IngestLake, files: QueryFiles, *, is_first: bool) -> Continuation | None:
-    """Return where a query begins that has planned nothing yet; None if checkpoint or settings say it.
+def _is_at_latest(lake: IngestLake, files: QueryFiles) -> bool:
+    """Return whether a first start begins behind what the topic holds; after a reset it does not."""
+    return lake.config.kafka.starting_offsets == "latest" and BEGIN not in files.note
+
+
+def _start(lake: IngestLake, files: QueryFiles, noted: Beginning, *, is_first: bool) -> Continuation | None:
+    """Return where a query begins that has planned nothing yet; None if the checkpoint says it.
 
     Args:
         lake: The lake.
         files: What the checkpoint says.
+        noted: What is noted beside it of where ingest began.
         is_first: Whether it does not say where the query began.
 
     Raises:
@@ -151,8 +156,10 @@ def _start(lake: IngestLake, files: QueryFiles, *, is_first: bool) -> Continuati
     if files.next_batch or files.in_flight is not None:
         return None
     if BEGIN not in files.note:
-        from_earliest = lake.config.kafka.starting_offsets == "earliest"
-        return first_start(lake) if is_first and from_earliest else None
+        if not is_first:
+            return None
+        is_at_latest = _is_at_latest(lake, files)
+        return first_start_at_latest(lake, noted.began) if is_at_latest else first_start(lake)
     start, topic = continuation(lake), lake.config.kafka.source_topic
     if began := lake.began():
         require_fit(lake.config, "ingest", start_mismatch(lake.config.table("bronze"), began, start))
@@ -173,13 +180,16 @@ def fate_of_gaps(config: PipelineConfig) -> str:
     return "days that may lack records cannot be certified"
 
 
-def _kept_beginning(noted: Beginning, start: Continuation | None) -> Beginning:
+def _kept_beginning(noted: Beginning, start: Continuation | None, *, is_at_latest: bool) -> Beginning:
     """Return where ingest first began, of the partitions of which the checkpoint will say something else.
 
-    What bronze has nothing of begins with the checkpoint: bronze says which days lack what was before.
+    What bronze has nothing of begins with the checkpoint: bronze says which days lack what was before. If it
+    begins at the latest offsets, these are kept: a start that dies may leave a checkpoint that has none.
     """
     if start is None:
         return noted
+    if is_at_latest:
+        return replace(noted, began={n: at for n, at in start.starts.items() if at is not None})
     if start.is_first:
         return Beginning()
     return replace(noted, began={n: at for n, at in noted.began.items() if n not in start.begun})
