@@ -34,7 +34,7 @@ from pipelines.ledger.quarantine import STATUSES
 from pipelines.ledger.runs import Step
 from pipelines.ledger.writer_schemas import NO_ID, UNKNOWN, UNREADABLE
 from pipelines.nightly.rebuild_plan import RebuildCause
-from pipelines.publishing.checkpoint_note import PARTITIONS, PROGRESS_IN, SETTLED, SINK
+from pipelines.publishing.checkpoint_note import FIRST_START, PARTITIONS, PROGRESS_IN, SETTLED, SINK
 from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import SlotProgress, Written, transactional_id
 from pipelines.records.decode import EVENT_DATE
@@ -228,6 +228,7 @@ def test_notes_beside_checkpoints_keep_their_words() -> None:
     assert loss.entries() == {"began": '{"0": 5}', "lost": lost}
     assert Beginning(passed={0: 7}).entries() == {"passed": '{"0": 7}'}
     assert (SINK, PROGRESS_IN, SETTLED) == ("sink", "progress_topic", "settled")
+    assert FIRST_START == "first_start"
     note = '{"speed": "id", "since": 7, "topic_id": "t", "partitions": "6", "begin": "bronze"}'
     assert note_in(note, "speed.note.json")["since"] == 7
 
