@@ -1,9 +1,10 @@
 """What a micro-batch of publishing is made of: new events of unsettled days, corrections of settled ones."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -184,7 +185,9 @@ class BatchMaker:
                 if batch
                 else self._published_whole(newer, settling)
             )
-            corrected = self._corrected(published, days, after, events)
+            # The first one may be some of what the speed layer has, of which the rest comes later.
+            unsettled = partial(self._speed, events) if batch else partial(self._of_days, came)
+            corrected = self._corrected(published, days, after, unsettled)
             if self.pipeline.horizon:
                 # One that has come for an unsettled day may stand for one that a settled day has lost.
                 outgoing = _without(outgoing, corrected)
@@ -326,9 +329,20 @@ class BatchMaker:
         return command(self.pipeline.config, "publish", f"--from {days[0]} --to {days[-1]}", "--again")
 
     def _corrected(
-        self, published: DataFrame, days: Sequence[date], after: Settled, events: Position | None
+        self,
+        published: DataFrame,
+        days: Sequence[date],
+        after: Settled,
+        unsettled_rows: Callable[[Sequence[date]], DataFrame],
     ) -> DataFrame:
-        """Return what becomes of days that a micro-batch settles."""
+        """Return what becomes of days that a micro-batch settles.
+
+        Args:
+            published: What was published of them.
+            days: The days.
+            after: What is settled then.
+            unsettled_rows: Returns what the topic has then of days that are not settled.
+        """
         contract = self.pipeline.contract
         certified = self._batch(after.version, days)
         changes = corrections(published, certified, contract)
@@ -337,7 +351,7 @@ class BatchMaker:
         near = [day for day in around(days, self.pipeline.horizon) if day not in days]
         settled = [day for day in near if day in after.days]
         unsettled = [day for day in near if day not in after.days]
-        others = self._batch(after.version, settled).unionByName(self._speed(events, unsettled))
+        others = self._batch(after.version, settled).unionByName(unsettled_rows(unsettled))
         return replace_removed(changes, certified, others, contract, self.pipeline.horizon)
 
     def _batch(self, version: int, days: Sequence[date]) -> DataFrame:
@@ -345,6 +359,11 @@ class BatchMaker:
 
     def _speed(self, events: Position | None, days: Sequence[date]) -> DataFrame:
         return self._layer(self.pipeline.table("speed"), events.last if events else None, days)
+
+    def _of_days(self, came: DataFrame, days: Sequence[date]) -> DataFrame:
+        """Return the rows of a micro-batch that are of some days."""
+        rows = came.where(on_days(days)) if days else came.limit(0)
+        return conform(rows, published_columns(self.pipeline.contract))
 
     def _layer(self, table: str, version: int | None, days: Sequence[date] | None = None) -> DataFrame:
         """Return the rows of some days, or of all, at a version."""

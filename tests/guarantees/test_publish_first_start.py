@@ -192,3 +192,20 @@ def test_a_first_start_notices_partitions_that_the_topic_got_since_a_day_was_sen
     for _ in range(2):
         die_before_the_first_micro_batch(lake)
     send(lake)
+
+
+@pytest.mark.thorough
+def test_an_event_that_the_first_micro_batch_has_not_come_to_is_not_sent_in_place_of_one_that_is_gone(
+    make: Callable[..., Lake],
+) -> None:
+    # The speed layer is read file by file, and the file with the second flight is the last.
+    lake = make("publish.max_bytes_per_trigger=1b")
+    for day, number in ((1, 1), (2, 3), (2, 2)):
+        lake.ingest_and_enter([on(day, number)])
+    lake.ingest([on(1, 2, sent=EARLIER)])
+    night(lake, ONE)
+    die_before_the_first_micro_batch(lake)
+    lake.ingest([on(2, 2, sent=EARLIER - timedelta(minutes=30))])
+    night(lake, ONE)
+    send(lake)
+    assert told(lake) == Counter([(2, "removed"), (3, None), (2, None)])
