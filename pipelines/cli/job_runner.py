@@ -38,6 +38,7 @@ from pipelines.spark.preflight import (
     check_zone,
 )
 from pipelines.spark.session import spark_session, stop_session
+from pipelines.steps.damaged_logs import damage_behind
 
 Body = Callable[[Pipeline, str], Mapping[str, Any]]
 ArgumentCheck = Callable[[PipelineConfig, DataContract], None]
@@ -195,7 +196,12 @@ class _Attempt:
             return self.job.body(opening, run_id)
         pipeline = opening.start()
         check_put_if_absent(pipeline)
-        return self.job.body(pipeline, run_id)
+        try:
+            return self.job.body(pipeline, run_id)
+        except Exception as error:
+            if damage := damage_behind(pipeline, error):
+                raise damage from error
+            raise
 
     def _start(self, config: PipelineConfig, contract: DataContract) -> Pipeline:
         """Start the session, and make sure that it can keep the contract.

@@ -104,7 +104,7 @@ def number_in_newest_commits(spark: SparkSession, snapshot: Any, application: st
     return None
 
 
-def damaged_commits(spark: SparkSession, table: str) -> list[str]:
+def damaged_commits(spark: SparkSession, table: str, newest: int = _COMMITS) -> list[str]:
     """Return the files of the newest commits of a table that are empty or cut off; none without a table.
 
     Only the files are looked at: of a damaged table Delta itself may not make a snapshot.
@@ -112,10 +112,11 @@ def damaged_commits(spark: SparkSession, table: str) -> list[str]:
     Args:
         spark: The session.
         table: The path of a Delta table.
+        newest: How many commits are looked at.
     """
     log = f"{table}/_delta_log"
     names = sorted(name for name in HadoopFile(spark, log).names() if _COMMIT.fullmatch(name))
-    return [path for name in names[-_COMMITS:] if _is_damaged(HadoopFile(spark, path := f"{log}/{name}"))]
+    return [path for name in names[-newest:] if _is_damaged(HadoopFile(spark, path := f"{log}/{name}"))]
 
 
 def _is_damaged(file: HadoopFile) -> bool:

@@ -23,8 +23,8 @@ from pipelines.spark.failures import cause, explain_failure
 from pipelines.spark.log_store import probe_store
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.plain_endpoints import plain_endpoints
+from pipelines.steps.damaged_logs import damaged_logs
 from pipelines.steps.probes import (
-    damaged_logs,
     dead_letter_facts,
     night_facts,
     output_facts,

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from pipelines.config.model import PipelineConfig
-from pipelines.config.streams import LAYERS, STREAMS, Query
+from pipelines.config.streams import STREAMS, Query
 from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.delta.clocks import require_not_behind
 from pipelines.delta.event_tables import require_same_days, require_same_dedup
@@ -14,7 +14,6 @@ from pipelines.delta.record_tables import topic_of_bronze
 from pipelines.delta.stream_check import check_ingest, check_speed
 from pipelines.delta.table_state import filled_since, last_commit_at
 from pipelines.delta.tables import exists
-from pipelines.delta.transaction_numbers import damaged_commits
 from pipelines.doctor.pipeline_facts import (
     LeaseFacts,
     NightFacts,
@@ -29,7 +28,6 @@ from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.kafka.topic_state import TopicState, read_topic_state
 from pipelines.ledger.certifications import Verdict, certified, verdicts
 from pipelines.ledger.leases import held_lease
-from pipelines.ledger.ops_tables import OPS_TABLES
 from pipelines.nightly.recovery import holds_certified
 from pipelines.publishing.cluster import asking, topic_id
 from pipelines.publishing.cluster_advice import advice, facts, refuse_too_long
@@ -107,12 +105,6 @@ def _stream(pipeline: Pipeline, query: Query) -> StreamFacts:
         read_until(pipeline) if query == "ingest" else {},
         progress.is_alive() if progress else None,
     )
-
-
-def damaged_logs(pipeline: Pipeline) -> tuple[str, ...]:
-    """Return the newest commits of all tables of the pipeline that are empty or cut off."""
-    tables = [*map(pipeline.table, LAYERS), *(spec.path(pipeline) for spec in OPS_TABLES)]
-    return tuple(file for table in tables for file in damaged_commits(pipeline.spark, table))
 
 
 def table_facts(pipeline: Pipeline) -> TableFacts:

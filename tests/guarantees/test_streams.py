@@ -57,6 +57,22 @@ def test_a_commit_that_was_cut_off_ends_streams_and_jobs_with_the_way_back(lake:
     assert speed(lake.pipeline, once=True).counts.rows == 2
 
 
+def test_a_commit_that_was_cut_off_is_named_where_no_checksum_tells(lake: Lake) -> None:
+    """As on an object store, or of a log that was copied: Delta does not say what it could not read."""
+    for number in range(1, 8):
+        lake.ingest([flight(flight=number)])
+    log = Path(lake.config.table("bronze"), "_delta_log")
+    one = sorted(log.glob("*.json"))[-6]
+    content = one.read_bytes()
+    one.write_bytes(content[: len(content) // 2])
+    one.with_name(f".{one.name}.crc").unlink()
+    settings = (f"--set=lake.root={lake.config.root}", "--set=batch.seal_by=bronze", "--pipeline", "flights")
+    for command in (("speed_stream", "--once"), ("nightly_batch", "--date", "2013-01-01"), ("maintain",)):
+        forget_tables()
+        exit_code, summary = outcome(*command, *settings)
+        assert (exit_code, f"{one.name}: the file of a commit" in summary["error"]) == (4, True), summary
+
+
 def test_another_bronze_under_the_same_name_and_a_checkpoint_without_its_identity_are_refused(
     lake: Lake, tmp_path: Path
 ) -> None:
