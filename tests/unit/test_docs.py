@@ -407,7 +407,7 @@ def test_each_table_under_ops_is_in_the_page_of_tables_and_in_the_architecture()
 
 def test_the_architecture_says_what_bounds_each_module_that_collects_on_the_driver() -> None:
     collects = re.compile(
-        r"\.collect\(|small_rows\(|toPandas\(|toLocalIterator\(|\.first\(\)|F\.broadcast\(|toArrow\(|inputFiles\("
+        r"(?<!\bgc)\.collect\(|small_rows\(|toPandas\(|toLocalIterator\(|\.first\(\)|F\.broadcast\(|toArrow\(|inputFiles\("
         r"|collectAsList\("
         r"|consumer\.KafkaConsumer\("
         r"|jvm\.oncelake\.decode\.SetAside\("
