@@ -1,8 +1,10 @@
 """Three brokers on this machine, each a process that can be killed, behind a proxy that can be cut."""
 
 import os
+import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
@@ -30,9 +32,10 @@ from chaos.schedule import BROKERS
 from pipelines.errors import InfrastructureError
 from pipelines.runtime.jars import ensure_jars
 from pipelines.runtime.java import find_java
-from pipelines.runtime.local_broker import CLUSTER_ID, LOG4J, unused_ports
+from pipelines.runtime.local_broker import CLUSTER_ID, LOG4J
 from testbed.waiting import wait_until
 
+_LASTING: Final = range(15_000, 30_000)
 _WITHIN_S: Final = 120.0
 _STOP_S: Final = 20.0
 _ACL_S: Final = 10.0
@@ -255,7 +258,7 @@ def running_cluster(folder: Path, disk_mb: int = 0) -> Iterator[Cluster]:
         disk_mb: the size of a file system of its own for each broker, in MB, where this user may mount one;
             0 for none.
     """
-    ports = unused_ports(3 * len(BROKERS))
+    ports = _lasting_ports(3 * len(BROKERS))
     clients, brokers, controllers = (ports[n : n + len(BROKERS)] for n in range(0, len(ports), len(BROKERS)))
     voters = ",".join(f"{n}@127.0.0.1:{port}" for n, port in zip(BROKERS, controllers, strict=True))
     cluster = Cluster({})
@@ -314,3 +317,15 @@ def _format(folder: Path) -> None:
         named = (line.partition("=") for line in lines)
         text = "\n".join(f"{name}={ids.get(name, value)}" if mark else name for name, mark, value in named)
         meta.write_text(f"{text}\n", encoding="utf-8")
+
+
+def _lasting_ports(count: int) -> list[int]:
+    """Return ports that systems give to no outgoing connection: a broker that restarts finds its own free."""
+    found = list[int]()
+    for port in secrets.SystemRandom().sample(_LASTING, len(_LASTING)):
+        with socket.socket() as tried, suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise InfrastructureError(f"no {count} ports of {_LASTING.start} to {_LASTING.stop} are free")
