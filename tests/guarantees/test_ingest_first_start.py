@@ -2,17 +2,16 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from pipelines.delta.table_properties import WHOLE_FROM, table_property
-from pipelines.errors import OncelakeError
 from pipelines.kafka.topics import find_topic
 from pipelines.steps.ingest import ingest
 from testbed.waiting import wait_until
+from tests.support.accidents import start_ingest_that_dies
 from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.lakes import Lake
 from tests.support.nights import on
@@ -34,13 +33,7 @@ def started(broker: str, topic: MakeTopic, make_lake: Callable[..., Lake]) -> tu
     settings = ("kafka.starting_offsets=latest", "accept_risks=[starting_offsets_latest]")
     lake = make_lake(f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}", *settings)
     send(broker, name, 3)
-    # No checkpoint can be made in place of a file.
-    checkpoint = Path(lake.config.checkpoint("ingest"))
-    checkpoint.parent.mkdir(parents=True)
-    checkpoint.touch()
-    with pytest.raises(OncelakeError):
-        ingest(lake.pipeline, once=True)
-    checkpoint.unlink()
+    start_ingest_that_dies(lake)
     return lake, name
 
 

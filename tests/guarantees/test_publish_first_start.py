@@ -11,22 +11,19 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from pipelines.contracts.contract import DataContract
-from pipelines.contracts.event_days import days_of
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.fault_points import Point, armed
 from pipelines.publishing.unsent_days import UnsentDays
 from pipelines.steps.publish import publishing_status
-from pipelines.steps.publish_days import publish_days
 from pipelines.steps.publish_reset import reset_publishing
 from tests.support.accidents import dying
-from tests.support.certified_days import rebuild
+from tests.support.certified_days import late_night as night
 from tests.support.kafka import MakeTopic
-from tests.support.lakes import EPOCH, Lake
-from tests.support.nights import LATER, ONE, THREE, TWO, on, stream
-from tests.support.published import checkpoint_of_query, is_what_readers_find, send, told
+from tests.support.lakes import Lake
+from tests.support.nights import EARLIER, LATER, ONE, THREE, TWO, on, stream
+from tests.support.published import checkpoint_of_query, is_what_readers_find, send, told, whole_day
 
 FAULT = RuntimeError("a fault of the test")
-EARLIER = EPOCH - timedelta(hours=1)
 MANY = range(101, 121)
 
 
@@ -36,14 +33,6 @@ def make(
 ) -> Callable[..., Lake]:
     """A lake whose key leaves the event time out: copies of a flight may lie on two days."""
     return partial(publishing_lake, small_by_flight, topic(partitions=2, name="begun"))
-
-
-def night(lake: Lake, first: date, last: date | None = None) -> None:
-    rebuild(lake, days_of(first, last or first), "late")
-
-
-def whole_day(lake: Lake, *, again: bool = False) -> int | None:
-    return publish_days(lake.pipeline, "run", [ONE], again=again).rows[ONE]
 
 
 def die_before_the_first_micro_batch(lake: Lake) -> None:

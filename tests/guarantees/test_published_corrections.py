@@ -4,7 +4,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 
 from pipelines.cli.maintain import summary_of
 from pipelines.contracts.contract import DataContract
-from pipelines.contracts.event_days import days_of
 from pipelines.delta.tables import version
 from pipelines.delta.upkeep import compact
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
@@ -33,14 +32,13 @@ from pipelines.steps.maintain import maintain
 from pipelines.steps.publish_days import publish_days
 from pipelines.steps.publish_reset import reset_publishing
 from tests.support.accidents import dying
-from tests.support.certified_days import rebuild
+from tests.support.certified_days import late_night as night
 from tests.support.kafka import MakeTopic, fresh_topics
-from tests.support.lakes import EPOCH, Lake, compact_and_vacuum, lake_that_publishes
-from tests.support.nights import LATER, ONE, THREE, TWO, on, stream
-from tests.support.published import Told, differences, is_what_readers_find, send, told
+from tests.support.lakes import Lake, compact_and_vacuum, lake_that_publishes
+from tests.support.nights import EARLIER, LATER, ONE, THREE, TWO, on, stream
+from tests.support.published import Told, differences, is_what_readers_find, send, told, whole_day
 
 FAULT = RuntimeError("a fault of the test")
-EARLIER = EPOCH - timedelta(hours=1)
 MANY = range(101, 121)
 
 
@@ -50,10 +48,6 @@ def make(
 ) -> Callable[..., Lake]:
     """A lake whose key leaves the event time out: copies of a flight may lie on two days."""
     return partial(publishing_lake, small_by_flight, topic(partitions=2, name="corrected"))
-
-
-def night(lake: Lake, first: date, last: date | None = None) -> None:
-    rebuild(lake, days_of(first, last or first), "late")
 
 
 @dataclass(frozen=True)
@@ -100,10 +94,6 @@ class SecondNight:
     refused: str
     seen: Seen
     lake: Lake
-
-
-def whole_day(lake: Lake, *, again: bool = False) -> int | None:
-    return publish_days(lake.pipeline, "run", [ONE], again=again).rows[ONE]
 
 
 def first_night(make: Callable[..., Lake], lake: Lake) -> FirstNight:

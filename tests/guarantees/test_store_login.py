@@ -1,8 +1,6 @@
 """An object store that demands signed requests: what it refuses is told, keys are rotated, none is found."""
 
 import json
-import logging
-import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -19,6 +17,7 @@ from pipelines.runtime.jars import ensure_jars
 from testbed.waiting import wait_until
 from tests.support.command_process import CommandProcess, command_process
 from tests.support.kafka import MakeTopic
+from tests.support.log_capture import with_traces
 from tests.support.processes import BRIEF_SETTINGS, Job, start_job
 from tests.support.s3 import Store, s3_double
 from tests.support.s3_login import Door, Keys
@@ -116,15 +115,8 @@ class Site:
         return ended(process.start(self.folder, job, *self.arguments(*further)))
 
     def records(self) -> int:
-        """The records in bronze, as its commits say."""
-        log = "lake/bronze/weather/_delta_log/"
-        found = 0
-        for name in self.store.files(log, self.bucket):
-            if name.endswith(".json"):
-                lines = self.store.read(f"{log}{name}", self.bucket).splitlines()
-                added = [action["add"] for line in lines if "add" in (action := json.loads(line))]
-                found += sum(json.loads(file["stats"])["numRecords"] for file in added)
-        return found
+        """The records in bronze."""
+        return self.store.rows("bronze/weather", self.bucket)
 
     def leaks(self) -> list[str]:
         """The files that have a secret, a token or a signature, here and in the bucket."""
@@ -148,28 +140,11 @@ def lives(job: Job) -> bool:
     return True
 
 
-def traces(folder: Path) -> list[Path]:
-    """The logs of jobs with a stack trace."""
-    return [
-        log for log in folder.glob("*.log") if re.search(r"^\s+at |^Traceback", log.read_text(), re.MULTILINE)
-    ]
-
-
 def send(broker: str, topic: str, *values: bytes) -> None:
     producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True})
     for value in values:
         producer.produce(topic, value)
     assert producer.flush(60) == 0
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quiet_server() -> Iterator[None]:
-    """The server logs each request, with what it is asked for."""
-    log = logging.getLogger("werkzeug")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    yield
-    log.setLevel(level)
 
 
 @pytest.fixture(scope="module")
@@ -243,7 +218,7 @@ def test_keys_that_are_refused_at_the_start_are_told_in_one_message(
             # It is not asked again and again.
             assert len(site.door.refused) - begin < MOST_REQUESTS
     assert shown == set()
-    assert traces(site.folder) == []
+    assert with_traces(site.folder.glob("*.log")) == []
     assert site.leaks() == []
     site.door.expired.clear()
 
@@ -272,7 +247,7 @@ def test_a_stream_ends_when_its_keys_expire_and_goes_on_with_new_ones_when_start
         assert ended(jobs[-1])[0] == 0
     # Also if the last micro-batch was in bronze, and not yet noted as done.
     assert site.records() == 3
-    assert traces(site.folder) == []
+    assert with_traces(site.folder.glob("*.log")) == []
     assert shown == set()
     assert site.leaks() == []
 

@@ -1,6 +1,5 @@
 """An object store that does not answer: a short outage costs nothing, a long one ends a job."""
 
-import logging
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -71,16 +70,6 @@ print(json.dumps({"waits": waits, "settings": settings}))
 def jars() -> None:
     """Fetched once; a job that waits for them is not what is tested."""
     ensure_jars("s3")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quiet_server() -> Iterator[None]:
-    """The server logs each request."""
-    log = logging.getLogger("werkzeug")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    yield
-    log.setLevel(level)
 
 
 @pytest.fixture(scope="module")

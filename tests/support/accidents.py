@@ -1,7 +1,14 @@
-"""What happens at a point of `pipelines.fault_points` that a test has armed."""
+"""What happens at a point of `pipelines.fault_points` that a test has armed, and a start that dies."""
 
 from collections.abc import Callable
 from itertools import count
+from pathlib import Path
+
+import pytest
+
+from pipelines.errors import OncelakeError
+from pipelines.steps.ingest import ingest
+from tests.support.lakes import Lake
 
 
 def dying(error: BaseException, time: int = 1) -> Callable[[], None]:
@@ -29,3 +36,14 @@ def once(act: Callable[[], object]) -> Callable[[], None]:
             act()
 
     return first
+
+
+def start_ingest_that_dies(lake: Lake) -> None:
+    """Starts ingest for the first time; it dies where its query would begin."""
+    # No checkpoint can be made in place of a file.
+    checkpoint = Path(lake.config.checkpoint("ingest"))
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.touch()
+    with pytest.raises(OncelakeError):
+        ingest(lake.pipeline, once=True)
+    checkpoint.unlink()

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 
 from pipelines.audit.audit import Audit
 from pipelines.audit.recount import BronzeDay, BronzeFacts
+from pipelines.contracts.event_days import days_of
 from pipelines.delta.event_tables import ensure_batch
 from pipelines.delta.fenced_commits import replace_days_fenced
 from pipelines.delta.io import on_days, read, small_rows
@@ -102,3 +103,8 @@ def _rows_by_day(lake: Lake, at: int) -> dict[date, int]:
     """The rows of each day in a version of the batch table."""
     by_day = read(lake.spark, lake.config.table("batch"), at).groupBy("_event_date").count()
     return {row["_event_date"]: row["count"] for row in small_rows(by_day)}
+
+
+def late_night(lake: Lake, first: date, last: date | None = None) -> None:
+    """Rebuilds and certifies days, and those before them that got late events."""
+    rebuild(lake, days_of(first, last or first), "late")

@@ -1,8 +1,10 @@
-"""What is logged while a fixture is made: `caplog` cannot be had by what outlives a test."""
+"""What is logged while a fixture is made, which cannot have `caplog` as it outlives a test, and by jobs."""
 
 import logging
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
 class _Kept(logging.Handler):
@@ -23,3 +25,8 @@ def logged() -> Iterator[list[logging.LogRecord]]:
         yield kept.records
     finally:
         logging.getLogger().removeHandler(kept)
+
+
+def with_traces(logs: Iterable[Path]) -> list[Path]:
+    """Those of log files that have a stack trace of Java or Python."""
+    return [log for log in logs if re.search(r"^\s+at |^Traceback", log.read_text(), re.MULTILINE)]

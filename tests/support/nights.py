@@ -13,6 +13,7 @@ from tests.support.lakes import EPOCH, Lake, Record, flight
 
 ONE, TWO, THREE = (date(2013, 1, n) for n in (1, 2, 3))
 LATER = EPOCH + timedelta(days=5)
+EARLIER = EPOCH - timedelta(hours=1)
 
 
 def on(day: int, number: int, sent: datetime | None = None, partition: int = 0, **changes: Any) -> Record:

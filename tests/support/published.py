@@ -6,8 +6,10 @@ from pathlib import Path
 
 from pipelines.publishing.kafka_records import messages
 from pipelines.steps.publish import publish
+from pipelines.steps.publish_days import publish_days
 from pipelines.steps.serving import read_serving
 from tests.support.lakes import Lake
+from tests.support.nights import ONE
 from tests.support.readers import Message, messages_of
 
 Told = Counter[tuple[int, str | None]]
@@ -17,6 +19,11 @@ Told = Counter[tuple[int, str | None]]
 def send(lake: Lake) -> int:
     """Publishes what there is; returns how many rows that were."""
     return publish(lake.pipeline, once=True).rows
+
+
+def whole_day(lake: Lake, *, again: bool = False) -> int | None:
+    """Publishes the first day as a whole; its rows, or None if it was published before."""
+    return publish_days(lake.pipeline, "run", [ONE], again=again).rows[ONE]
 
 
 def sent_by(lake: Lake) -> list[Message]:

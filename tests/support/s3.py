@@ -1,5 +1,6 @@
 """S3 and DynamoDB on a free port: moto's, which answer HTTP as Amazon's do, with nothing kept."""
 
+import json
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from typing import Any, Final
 import boto3
 import requests
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-from werkzeug.serving import make_server
+from werkzeug.serving import WSGIRequestHandler, make_server
 
 from tests.support.s3_login import Door, Environ, Keys
 from tests.support.s3_outage import Outage
@@ -75,6 +76,21 @@ class Store:
         content: bytes = self.client("s3").get_object(Bucket=bucket, Key=file)["Body"].read()
         return content
 
+    def rows(self, table: str, bucket: str) -> int:
+        """The rows of a table of the lake whose files were all only added, as its commits say."""
+        log, found = f"lake/{table}/_delta_log/", 0
+        for name in self.files(log, bucket):
+            if name.endswith(".json"):
+                lines = self.read(f"{log}{name}", bucket).splitlines()
+                added = [action["add"] for line in lines if "add" in (action := json.loads(line))]
+                found += sum(json.loads(file["stats"])["numRecords"] for file in added)
+        return found
+
+
+class _Silent(WSGIRequestHandler):
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Say nothing: there are thousands, with what each is asked for."""
+
 
 @contextmanager
 def s3_double(door: Door | None = None, outage: Outage | None = None) -> Iterator[Store]:
@@ -91,7 +107,7 @@ def s3_double(door: Door | None = None, outage: Outage | None = None) -> Iterato
         application = door.before(application)
     if outage:
         application = outage.before(application)
-    server = make_server("127.0.0.1", 0, application, threaded=True)
+    server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=_Silent)
     store.url = f"http://127.0.0.1:{server.port}"
     thread = threading.Thread(target=server.serve_forever)
     thread.start()

@@ -1,7 +1,6 @@
 """Jobs of the pipeline `weather` whose lake is on the double of S3, one after the other in one process."""
 
 import json
-import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,6 +11,7 @@ from confluent_kafka import Producer
 
 from testbed.short_lived_settings import BRIEF_SPARK
 from tests.support.command_process import CommandProcess
+from tests.support.log_capture import with_traces
 from tests.support.s3 import Store
 
 HOURS: Final = 40
@@ -63,20 +63,13 @@ class Site:
         assert code == 0, summary
         return summary
 
-    def rows(self, table: str) -> int:
-        """The rows of a table whose files were all only added, as its commits say."""
-        log, found = f"lake/{table}/weather/_delta_log/", 0
-        for name in self.store.files(log, self.bucket):
-            if name.endswith(".json"):
-                lines = self.store.read(f"{log}{name}", self.bucket).splitlines()
-                added = [action["add"] for line in lines if "add" in (action := json.loads(line))]
-                found += sum(json.loads(file["stats"])["numRecords"] for file in added)
-        return found
+    def rows(self, layer: str) -> int:
+        """The rows of a layer, as the commits of its table say."""
+        return self.store.rows(f"{layer}/weather", self.bucket)
 
     def traces(self) -> list[Path]:
         """The logs of jobs, and of their Java, with a stack trace."""
-        pattern, of_java = re.compile(r"^\s+at |^Traceback", re.MULTILINE), self.process.path.with_name("log")
-        return [log for log in (*self.folder.glob("*.log"), of_java) if pattern.search(log.read_text())]
+        return with_traces([*self.folder.glob("*.log"), self.process.path.with_name("log")])
 
 
 def new_site(store: Store, process: CommandProcess, folder: Path, broker: str, topic: str) -> Site:

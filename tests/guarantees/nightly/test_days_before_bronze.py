@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -14,13 +13,14 @@ from pipelines.contracts.contract import DataContract
 from pipelines.delta.record_tables import ensure_bronze
 from pipelines.delta.table_properties import WHOLE_FROM, set_table_property, table_property
 from pipelines.delta.tables import version
-from pipelines.errors import ConfigError, OncelakeError, SourceError
+from pipelines.errors import ConfigError, SourceError
 from pipelines.fault_points import Point, armed
 from pipelines.kafka.log_start import first_sent
 from pipelines.kafka.topics import find_topic
 from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.ingest import ingest
 from testbed.waiting import wait_until
+from tests.support.accidents import start_ingest_that_dies
 from tests.support.kafka import MakeTopic, ordered_producer
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, TWO, begin, on, run
@@ -58,13 +58,7 @@ def test_days_that_kafka_had_begun_to_delete_are_refused_also_after_a_first_star
         send(broker, name, partition)
     lake = make_lake(f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}", contract=small)
     # A start that fails before it begins is not taken for one on a whole topic.
-    # No checkpoint can be made in place of a file.
-    checkpoint = Path(lake.config.checkpoint("ingest"))
-    checkpoint.parent.mkdir(parents=True)
-    checkpoint.touch()
-    with pytest.raises(OncelakeError):
-        ingest(lake.pipeline, once=True)
-    checkpoint.unlink()
+    start_ingest_that_dies(lake)
     assert lake.count("bronze") == 0
     assert whole_from(lake) is None
 
